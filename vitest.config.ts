@@ -4,7 +4,9 @@ import { defineConfig } from "vitest/config";
  * `real` needs root and real parts (runc, dockerd, mounts, network namespaces) and shares one machine, so its
  * files run one after the other. `unit` is everything else and needs nothing but Node.
  */
-const REAL = ["e2e", "conformance", "backends", "daemon", "agent"].map((folder) => `test/${folder}/**/*.test.ts`);
+const REAL = ["e2e", "conformance", "backends", "daemon", "agent"].map(
+  (folder) => `test/${folder}/**/*.test.ts`,
+);
 
 export default defineConfig({
   test: {
