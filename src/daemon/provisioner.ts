@@ -1,0 +1,45 @@
+/**
+ * What the daemon prepares for a sandbox before a backend starts it: layers, scratch with a hard limit, the composed root and
+ * a network namespace. Implemented by {@link LocalProvisioner}; fakes of it have no place in tests.
+ */
+import type { Json, PreparedNetwork, PreparedRoot } from "../backends/backend.ts";
+
+/** An image resolved to immutable layers. */
+export interface ResolvedImage {
+  readonly reference: string;
+  /** Content digest of the layers together, `sha256:…`. */
+  readonly digest: string;
+  /** From the base upwards. */
+  readonly layers: readonly string[];
+}
+
+export interface PreparedSandbox {
+  /** What {@link Provisioner.adopt} needs after a restart of the daemon. */
+  readonly record: Json;
+  readonly root: PreparedRoot;
+  readonly network?: PreparedNetwork;
+  /** To be called once the backend has started: unmounts the root from the daemon's view and lets go of the namespace; both live on with the sandbox. */
+  started(): Promise<void>;
+  /** Bytes written by the sandbox so far. */
+  diskUsage(): Promise<number>;
+  /** Whether the disk limit has been reached. */
+  diskFull(): Promise<boolean>;
+  /** Removes scratch, root, network and layer references. Idempotent; in any state. */
+  release(): Promise<void>;
+}
+
+export interface Provisioner {
+  /** The published layer that `reference` names; undefined where the store has none. @throws DSecError `invalid_image_reference` */
+  resolve(reference: string): Promise<ResolvedImage | undefined>;
+  /**
+   * @param diskBytes hard limit of what the sandbox may write
+   * @throws DSecError `disk_full`, `backend_unavailable`, `cancelled`; nothing is left behind
+   */
+  prepare(id: string, image: ResolvedImage, options: { diskBytes: number; network: boolean }, signal: AbortSignal): Promise<PreparedSandbox>;
+  adopt(id: string, record: Json): Promise<PreparedSandbox>;
+  /** Removes what is left of sandboxes not in `keep`; returns what it removed, by kind. Bounded, in the background. */
+  sweep(keep: ReadonlySet<string>, signal: AbortSignal): Promise<{ readonly kind: string; readonly name: string }[]>;
+  /** Bytes of the scratch file system. */
+  disk(): Promise<{ totalBytes: number; availableBytes: number }>;
+  close(): Promise<void>;
+}

@@ -1,0 +1,78 @@
+/**
+ * The route table: every path of the HTTP interface once. `:name` are parameters. Served by the coordinator, the daemon,
+ * or both: the coordinator answers `both` routes by forwarding to the sandbox's node, or by asking every node.
+ * No zod here: the CLI's start must not pay for it.
+ */
+export interface Route {
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  readonly path: string;
+  readonly served: "coordinator" | "daemon" | "both";
+  /** The request is answered by an upgrade to WebSocket. */
+  readonly upgrade?: true;
+}
+
+const define = <T extends Record<string, Route>>(routes: T): T => routes;
+
+export const routes = define({
+  /** → ServerVersion; needs no token. */
+  version: { method: "GET", path: "/v1/version", served: "both" },
+  /** → text/plain, Prometheus. */
+  metrics: { method: "GET", path: "/metrics", served: "both" },
+  /** SandboxSpec, header `idempotency-key` → 201 Sandbox, running. */
+  createSandbox: { method: "POST", path: "/v1/sandboxes", served: "coordinator" },
+  /** Placement → 201 Sandbox, running; the same id again → the same sandbox. */
+  placeSandbox: { method: "PUT", path: "/v1/sandboxes/:id", served: "daemon" },
+  /** query SandboxFilter + limit, cursor, usage → SandboxList. */
+  listSandboxes: { method: "GET", path: "/v1/sandboxes", served: "both" },
+  /** → Sandbox with usage. */
+  getSandbox: { method: "GET", path: "/v1/sandboxes/:ref", served: "both" },
+  /** SandboxUpdate → Sandbox. */
+  updateSandbox: { method: "PATCH", path: "/v1/sandboxes/:ref", served: "both" },
+  /** Ends it if need be, then forgets record and logs → 204. */
+  removeSandbox: { method: "DELETE", path: "/v1/sandboxes/:ref", served: "both" },
+  /** StopRequest → Sandbox, ended. Idempotent. */
+  stopSandbox: { method: "POST", path: "/v1/sandboxes/:ref/stop", served: "both" },
+  /** TouchRequest → Sandbox. */
+  touchSandbox: { method: "POST", path: "/v1/sandboxes/:ref/touch", served: "both" },
+  /** query timeoutMs (≤ 60,000) → Sandbox: ended, or as it is when the time is up. */
+  waitSandbox: { method: "GET", path: "/v1/sandboxes/:ref/wait", served: "both" },
+  /** → {items: SandboxEvent[]}. */
+  listEvents: { method: "GET", path: "/v1/sandboxes/:ref/events", served: "both" },
+  /** → ExecList. */
+  listExecs: { method: "GET", path: "/v1/sandboxes/:ref/execs", served: "both" },
+  /** query exec (default: the one the sandbox ends with, else the newest recorded), follow, tail (lines), since (ms) → NDJSON LogLine. */
+  logs: { method: "GET", path: "/v1/sandboxes/:ref/logs", served: "both" },
+  /** WebSocket, see exec.ts. */
+  exec: { method: "GET", path: "/v1/sandboxes/:ref/exec", served: "both", upgrade: true },
+  /** ReclaimRequest → ReclaimResult. */
+  reclaim: { method: "POST", path: "/v1/reclaim", served: "both" },
+  /** query SandboxFilter + cursor → NDJSON WatchEvent. */
+  watch: { method: "GET", path: "/v1/watch", served: "both" },
+  /** → NodeStatus. */
+  nodeStatus: { method: "GET", path: "/v1/node", served: "daemon" },
+  /** → NodeStatus after fresh probes of every backend. */
+  nodeDoctor: { method: "POST", path: "/v1/node/doctor", served: "daemon" },
+  /** → NodeList. */
+  listNodes: { method: "GET", path: "/v1/nodes", served: "coordinator" },
+  /** NodeRegistration → 204; repeated as a heartbeat. */
+  registerNode: { method: "PUT", path: "/v1/nodes/:name", served: "coordinator" },
+  /** → NodeList after fresh probes. */
+  doctor: { method: "POST", path: "/v1/doctor", served: "coordinator" },
+  /** → 202; `dsec down`: the process ends, sandboxes stay for re-adoption unless query `sandboxes=stop`. */
+  shutdown: { method: "POST", path: "/v1/shutdown", served: "coordinator" },
+});
+
+export type RouteName = keyof typeof routes;
+
+/** Fills a path's parameters, each encoded as one segment. */
+export function routePath(name: RouteName, params: Readonly<Record<string, string>> = {}): string {
+  return routes[name].path.replace(/:([a-z]+)/g, (_, key: string) => {
+    const value = params[key];
+    if (value === undefined) throw new TypeError(`route ${name} needs ${key}`);
+    return encodeURIComponent(value);
+  });
+}
+
+/** Largest JSON request body, bytes. */
+export const maxBodyBytes = 1_048_576;
+export const idempotencyHeader = "idempotency-key";
