@@ -16,6 +16,7 @@ const table = {
   // what the caller asked for
   invalid_argument: { status: 400, exit: 2, retryable: false },
   body_too_large: { status: 413, exit: 125, retryable: false },
+  method_not_allowed: { status: 405, exit: 125, retryable: false },
   unauthenticated: { status: 401, exit: 125, retryable: false },
   forbidden: { status: 403, exit: 125, retryable: false },
   not_found: { status: 404, exit: 125, retryable: false },

@@ -1,0 +1,62 @@
+import type { z } from "zod";
+import { DSecError } from "../../protocol/errors.ts";
+
+type Part = "params" | "query" | "body";
+const places: Readonly<Record<Part, string>> = { params: "path", query: "query", body: "body" };
+
+/**
+ * Parses one part of a request.
+ * @throws DSecError `invalid_argument` whose message is one sentence naming the field; details.issues holds all of them
+ */
+export function parsePart<S extends z.ZodType>(part: Part, schema: S, value: unknown): z.output<S> {
+  const result = schema.safeParse(part === "query" ? coerceQuery(schema, value) : (value ?? {}));
+  if (result.success) return result.data;
+  const issues = result.error.issues.flatMap((issue) => describe(issue, part));
+  const [first] = issues;
+  const rest = issues.length > 1 ? ` (and ${issues.length - 1} more)` : "";
+  throw new DSecError("invalid_argument", `${first?.field}: ${first?.message}${rest}`, {
+    details: { issues },
+  });
+}
+
+function describe(issue: z.core.$ZodIssue, part: Part): { field: string; message: string }[] {
+  const path = issue.path.map(String).join(".");
+  if (issue.code === "unrecognized_keys")
+    return issue.keys.map((key) => ({
+      field: path === "" ? key : `${path}.${key}`,
+      message: `unknown ${part === "query" ? "query parameter" : "field"}`,
+    }));
+  const message = issue.code === "invalid_key" ? (issue.issues[0]?.message ?? issue.message) : issue.message;
+  return [{ field: path === "" ? places[part] : path, message: lowerFirst(message) }];
+}
+
+function lowerFirst(text: string): string {
+  return text.charAt(0).toLowerCase() + text.slice(1);
+}
+
+/** Turns the strings of a query into what its schema expects; what does not fit is left for the schema to refuse. */
+function coerceQuery(schema: z.ZodType, query: unknown): unknown {
+  if (typeof query !== "object" || query === null) return {};
+  const shape = "shape" in schema.def ? (schema.def.shape as Readonly<Record<string, z.core.$ZodType>>) : {};
+  return Object.fromEntries(
+    Object.entries(query).map(([key, value]) => {
+      const field = Object.hasOwn(shape, key) ? shape[key] : undefined;
+      return [key, field === undefined ? value : coerce(kindOf(field), value)];
+    }),
+  );
+}
+
+function coerce(kind: string, value: unknown): unknown {
+  if (kind === "array")
+    return (Array.isArray(value) ? value : [value]).flatMap((item) => String(item).split(","));
+  if (typeof value !== "string") return value;
+  if (kind === "number") return value.trim() === "" || Number.isNaN(Number(value)) ? value : Number(value);
+  if (kind === "boolean")
+    return value === "true" || value === "1" || (value === "false" || value === "0" ? false : value);
+  return value;
+}
+
+function kindOf(schema: z.core.$ZodType): string {
+  const { def } = schema._zod;
+  return "innerType" in def ? kindOf(def.innerType as z.core.$ZodType) : def.type;
+}
