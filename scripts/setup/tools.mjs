@@ -1,0 +1,100 @@
+import { existsSync } from "node:fs";
+import { defaultDockerSocket, dockerAnswers } from "./docker-socket.mjs";
+import { findCommand, findStaticBusybox } from "./find-command.mjs";
+
+/**
+ * @typedef {object} Tool
+ * @property {string} name what the user would look for
+ * @property {string} purpose what does not work without it
+ * @property {() => boolean | Promise<boolean>} present by what is there, not by package: any origin will do
+ * @property {{ apt: string | null, dnf: string | null, apk: string | null }} packages null: not packaged there
+ * @property {boolean} [testsOnly]
+ */
+
+/** @param {string} name */
+const command = (name) => () => findCommand(name) !== undefined;
+
+/** @param {string} name */
+const everywhere = (name) => ({ apt: name, dnf: name, apk: name });
+
+/** @type {Tool[]} */
+const TOOLS = [
+  {
+    name: "runc",
+    purpose: "containers (backend container, engine runc)",
+    present: command("runc"),
+    packages: everywhere("runc"),
+  },
+  {
+    name: "mkfs.erofs",
+    purpose: "building layers",
+    present: command("mkfs.erofs"),
+    packages: everywhere("erofs-utils"),
+  },
+  { name: "nft", purpose: "the network pool", present: command("nft"), packages: everywhere("nftables") },
+  {
+    name: "ip",
+    purpose: "the network pool",
+    present: command("ip"),
+    packages: { apt: "iproute2", dnf: "iproute", apk: "iproute2" },
+  },
+  {
+    name: "musl-gcc",
+    purpose: "building the agent that runs in every sandbox",
+    present: () => findCommand(existsSync("/etc/alpine-release") ? "gcc" : "musl-gcc") !== undefined,
+    packages: { apt: "musl-tools", dnf: "musl-gcc", apk: "build-base" },
+  },
+  { name: "make", purpose: "building the agent", present: command("make"), packages: everywhere("make") },
+  {
+    name: "busybox (static)",
+    purpose: "the busybox base layer",
+    present: () => findStaticBusybox() !== undefined,
+    packages: { apt: "busybox-static", dnf: "busybox", apk: "busybox-static" },
+  },
+  {
+    name: "mmdebstrap",
+    purpose: "the debian base layer",
+    present: command("mmdebstrap"),
+    packages: { apt: "mmdebstrap", dnf: "mmdebstrap", apk: null },
+  },
+  {
+    name: "Debian's archive keys",
+    purpose: "the debian base layer",
+    present: () => existsSync("/usr/share/keyrings/debian-archive-keyring.gpg"),
+    packages: { apt: "debian-archive-keyring", dnf: "debian-keyring", apk: "debian-archive-keyring" },
+  },
+  {
+    name: "mkfs.btrfs",
+    purpose: "hard disk limits where the file system has no project quota",
+    present: command("mkfs.btrfs"),
+    packages: everywhere("btrfs-progs"),
+  },
+  {
+    name: "dockerd",
+    purpose: "the tests and benchmarks against Docker (no Docker socket answers here)",
+    present: async () => findCommand("dockerd") !== undefined || (await dockerAnswers(defaultDockerSocket())),
+    packages: { apt: "docker.io", dnf: "moby-engine", apk: "docker" },
+    testsOnly: true,
+  },
+  {
+    name: "valgrind",
+    purpose: "the agent's memory tests",
+    present: command("valgrind"),
+    packages: everywhere("valgrind"),
+    testsOnly: true,
+  },
+  {
+    name: "tmux",
+    purpose: "the tests on a real terminal",
+    present: command("tmux"),
+    packages: everywhere("tmux"),
+    testsOnly: true,
+  },
+];
+
+/** @param {{ tests: boolean }} wanted */
+export async function missingTools({ tests }) {
+  const wanted = TOOLS.filter((tool) => tests || !tool.testsOnly);
+  const present = await Promise.all(wanted.map((tool) => tool.present()));
+  return wanted.filter((_, index) => !present[index]);
+}
