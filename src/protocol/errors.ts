@@ -26,6 +26,7 @@ const table = {
   invalid_image_reference: { status: 400, exit: 125, retryable: false },
   image_not_found: { status: 404, exit: 125, retryable: false },
   layer_exists: { status: 409, exit: 125, retryable: false },
+  layer_corrupt: { status: 500, exit: 125, retryable: false },
   network_policy_unsupported: { status: 422, exit: 125, retryable: false },
   unsupported: { status: 422, exit: 125, retryable: false },
   // execs
