@@ -25,10 +25,8 @@ await runScript(async () => {
     return runOnTerminal(projectNode, [dsecCommand, "doctor"]);
   }
   say(`$ npx dsec run debian -- python3 -c 'print("hello")'`);
-  const exitCode = await runOnTerminal(projectNode, [
-    dsecCommand,
-    ...["run", "debian", "--", "python3", "-c", 'print("hello")'],
-  ]);
+  const run = ["run", "debian", "--", "python3", "-c", 'print("hello")'];
+  const exitCode = await runOnTerminal(projectNode, [dsecCommand, ...run]);
   if (exitCode === 0) say(NEXT);
   return exitCode;
 });

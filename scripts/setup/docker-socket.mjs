@@ -12,14 +12,12 @@ export function defaultDockerSocket() {
  */
 export async function dockerAnswers(socketPath) {
   return new Promise((resolve) => {
-    request({ socketPath, path: "/_ping", timeout: 3000 }, (response) => {
+    const ping = request({ socketPath, path: "/_ping", timeout: 3000 }, (response) => {
       response.resume();
       resolve(response.statusCode === 200);
-    })
-      .once("timeout", function () {
-        this.destroy();
-      })
-      .once("error", () => resolve(false))
-      .end();
+    });
+    ping.once("timeout", () => ping.destroy());
+    ping.once("error", () => resolve(false));
+    ping.end();
   });
 }

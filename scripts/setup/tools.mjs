@@ -95,6 +95,6 @@ const TOOLS = [
 /** @param {{ tests: boolean }} wanted */
 export async function missingTools({ tests }) {
   const wanted = TOOLS.filter((tool) => tests || !tool.testsOnly);
-  const present = await Promise.all(wanted.map((tool) => tool.present()));
+  const present = await Promise.all(wanted.map(async (tool) => tool.present()));
   return wanted.filter((_, index) => !present[index]);
 }

@@ -51,15 +51,26 @@ async function startDockerd(scope: AsyncDisposableStack): Promise<string> {
   const socket = join(directory, "docker.sock");
   const cgroup = `/dsec-test-${process.pid}`;
   const log = await open(join(directory, "log"), "w");
-  // setpriv: dockerd ends with the test run even if that is killed. No bridge and no packet filter rules: the
-  // daemon must not change the machine's network.
+  // No bridge and no packet filter rules: the daemon must not change the machine's network.
+  const options = {
+    host: `unix://${socket}`,
+    "data-root": join(directory, "data"),
+    "exec-root": join(directory, "exec"),
+    pidfile: join(directory, "pid"),
+    "cgroup-parent": cgroup,
+    bridge: "none",
+    iptables: "false",
+    ip6tables: "false",
+    "ip-forward": "false",
+  };
+  // setpriv: dockerd ends with the test run, also when that is killed.
   const dockerd = spawn(
     "setpriv",
     [
-      ...["--pdeathsig", "TERM", "dockerd", "--host", `unix://${socket}`],
-      ...["--data-root", join(directory, "data"), "--exec-root", join(directory, "exec")],
-      ...["--pidfile", join(directory, "pid"), "--cgroup-parent", cgroup],
-      ...["--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"],
+      "--pdeathsig",
+      "TERM",
+      "dockerd",
+      ...Object.entries(options).map(([name, value]) => `--${name}=${value}`),
     ],
     { stdio: ["ignore", log.fd, log.fd] },
   );
