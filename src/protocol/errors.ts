@@ -36,6 +36,7 @@ const table = {
   no_such_user: { status: 422, exit: 125, retryable: false },
   exec_timeout: { status: 408, exit: 124, retryable: false },
   sandbox_not_running: { status: 409, exit: 125, retryable: false },
+  output_too_large: { status: 413, exit: 125, retryable: false },
   file_error: { status: 422, exit: 125, retryable: false },
   port_refused: { status: 502, exit: 125, retryable: true },
   // admission and placement

@@ -25,6 +25,8 @@ export interface Listener {
 
 /** Longer than clients keep idle connections, so that they close them and never lose a request in the race. */
 const keepAliveMs = 75_000;
+/** A burst of creates or execs waits here; beyond it a Unix socket refuses with EAGAIN. */
+const backlog = 4096;
 
 /**
  * Listens on `address`. A Unix socket gets mode 0600, its parent directory is made with 0700 where missing, and a socket
@@ -61,7 +63,7 @@ function makeServer(address: Address, handler: RequestListener, tls: TlsFiles | 
 }
 
 async function listenOnPort(server: Server, address: Address & { kind: "tcp" }): Promise<Listener> {
-  server.listen({ host: address.host, port: address.port });
+  server.listen({ host: address.host, port: address.port, backlog });
   await once(server, "listening");
   const bound = server.address();
   const port = typeof bound === "object" && bound !== null ? bound.port : address.port;
@@ -78,7 +80,7 @@ async function listenOnSocket(server: Server, path: string): Promise<Listener> {
   const draft = join(privateDir, "s");
   await mkdir(privateDir, { mode: 0o700 });
   try {
-    server.listen({ path: draft });
+    server.listen({ path: draft, backlog });
     await once(server, "listening");
     await chmod(draft, 0o600);
     await publish(draft, path);
