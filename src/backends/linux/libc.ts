@@ -1,0 +1,126 @@
+/**
+ * The C library, called directly: the few system calls that Node lacks. Every call is synchronous and costs one to two
+ * microseconds beside the system call itself.
+ */
+import { getSystemErrorMessage, getSystemErrorName } from "node:util";
+import koffi from "koffi";
+
+/** A system call that failed. `code` is the errno's name, as in Node's own errors. */
+export class LinuxError extends Error {
+  override readonly name = "LinuxError";
+  readonly code: string;
+  readonly errno: number;
+  readonly syscall: string;
+
+  /**
+   * @param errno positive, as in errno(3)
+   * @param subject what the call was about, e.g. a path
+   */
+  constructor(syscall: string, errno: number, subject?: string) {
+    const code = getSystemErrorName(-errno);
+    super(
+      `${code}: ${getSystemErrorMessage(-errno)}, ${syscall}${subject === undefined ? "" : ` '${subject}'`}`,
+    );
+    this.code = code;
+    this.errno = errno;
+    this.syscall = syscall;
+  }
+}
+
+/** Whether `error` is a failed system call, of Node's or of ours, with one of these errno names. */
+export function isErrno(error: unknown, ...codes: readonly string[]): boolean {
+  return (
+    error instanceof Error && "code" in error && typeof error.code === "string" && codes.includes(error.code)
+  );
+}
+
+/** What a bound function takes: integers, strings, memory, null for a null pointer. */
+export type LibcArgument = number | bigint | string | Uint8Array | null;
+
+interface LibcFunction<Arguments extends readonly LibcArgument[]> {
+  /** @throws LinuxError when the call returns -1 */
+  (...args: Arguments): number;
+  /** The same; `subject` (a path, say) is named in the error. */
+  about(subject: string, ...args: Arguments): number;
+}
+
+let processImage: ReturnType<typeof koffi.load> | undefined;
+
+/**
+ * Binds a function of the C library that returns an integer and sets errno when it returns -1. It is looked up at its first call, so
+ * that importing costs nothing and works on any system.
+ *
+ * @param name for errors, too
+ * @param parameters C types. A variadic function is bound with the parameters it is called with: on Linux x86-64 and arm64 the convention for integers and pointers is the same.
+ */
+export function libcFunction<Arguments extends readonly LibcArgument[]>(
+  name: string,
+  parameters: readonly string[],
+): LibcFunction<Arguments> {
+  let bound: ((...args: readonly LibcArgument[]) => number) | undefined;
+  const invoke = (subject: string | undefined, args: Arguments): number => {
+    if (bound === undefined) {
+      processImage ??= koffi.load(null);
+      bound = processImage.func(`int ${name}(${parameters.join(", ")})`);
+    }
+    const result = bound(...args);
+    if (result === -1) throw new LinuxError(name, koffi.errno(), subject);
+    return result;
+  };
+  return Object.assign((...args: Arguments) => invoke(undefined, args), {
+    about: (subject: string, ...args: Arguments) => invoke(subject, args),
+  });
+}
+
+const syscallFunction = libcFunction<readonly [number, ...LibcArgument[]]>("syscall", [
+  "long",
+  "long",
+  "long",
+  "long",
+  "long",
+  "long",
+  "long",
+]);
+
+/**
+ * A system call by its number, for those that the C library does not wrap. At most six integer arguments. The result must fit an int.
+ *
+ * @param name for errors
+ * @throws LinuxError
+ */
+export function rawSyscall(name: string, number: number, ...args: readonly number[]): number {
+  try {
+    return syscallFunction(number, ...args, ...Array<number>(6 - args.length).fill(0));
+  } catch (error) {
+    if (error instanceof LinuxError) throw new LinuxError(name, error.errno);
+    throw error;
+  }
+}
+
+const ioctlFunction = libcFunction<[number, number | bigint, Uint8Array | null]>("ioctl", [
+  "int fd",
+  "unsigned long request",
+  "void *argument",
+]);
+
+/**
+ * ioctl(2) with a pointer to memory that the kernel reads or fills.
+ *
+ * @param name of the request, for errors
+ * @throws LinuxError
+ */
+export function ioctl(
+  name: string,
+  fd: number,
+  request: number | bigint,
+  argument: Uint8Array | null,
+): number {
+  return ioctlFunction.about(name, fd, request, argument);
+}
+
+const closeFunction = libcFunction<[number]>("close", ["int fd"]);
+
+/** Closes a descriptor that a raw call opened. @throws LinuxError */
+export function closeDescriptor(fd: number): void {
+  closeFunction(fd);
+}

@@ -1,0 +1,167 @@
+import { readFileSync } from "node:fs";
+import { isErrno, libcFunction } from "./libc.ts";
+
+/** Flags of mount(2). */
+export const MountFlag = {
+  readOnly: 1,
+  noSuid: 2,
+  noDev: 4,
+  noExec: 8,
+  remount: 32,
+  noAtime: 1024,
+  bind: 4096,
+  recursive: 16_384,
+  private: 1 << 18,
+  slave: 1 << 19,
+} as const;
+
+/** Flags of umount2(2). */
+export const UnmountFlag = { force: 1, detach: 2, expire: 4, noFollow: 8 } as const;
+
+const mountFunction = libcFunction<[string | null, string, string | null, number, string | null]>("mount", [
+  "const char *source",
+  "const char *target",
+  "const char *type",
+  "unsigned long flags",
+  "const char *data",
+]);
+const unmountFunction = libcFunction<[string, number]>("umount2", ["const char *target", "int flags"]);
+
+export interface MountRequest {
+  readonly source?: string;
+  readonly target: string;
+  readonly type?: string;
+  /** Or-ed {@link MountFlag}s. */
+  readonly flags?: number;
+  /** The file system's own options, comma-separated. At most 4,095 bytes: the kernel cuts what is longer, so longer data is refused. */
+  readonly data?: string;
+}
+
+const longestData = 4095;
+
+/** mount(2). @throws LinuxError, RangeError when `data` would be cut */
+export function mount(request: MountRequest): void {
+  const data = request.data ?? null;
+  if (data !== null && Buffer.byteLength(data) > longestData)
+    throw new RangeError(`mount options of ${request.target} exceed ${longestData} bytes`);
+  mountFunction.about(
+    request.target,
+    request.source ?? null,
+    request.target,
+    request.type ?? null,
+    request.flags ?? 0,
+    data,
+  );
+}
+
+/** umount2(2). @throws LinuxError */
+export function unmount(target: string, flags = 0): void {
+  unmountFunction.about(target, target, flags);
+}
+
+/** Detaches whatever is mounted at `target`; nothing there is no error. Returns whether something was. @throws LinuxError */
+export function unmountIfMounted(target: string): boolean {
+  try {
+    unmount(target, UnmountFlag.detach | UnmountFlag.noFollow);
+    return true;
+  } catch (error) {
+    if (isErrno(error, "EINVAL", "ENOENT")) return false;
+    throw error;
+  }
+}
+
+/**
+ * Mounts an EROFS image straight from its file: no loop device. Always read-only, nosuid is left to what is mounted above.
+ *
+ * @param devices data files of a multi-device image, in the order in which it was made
+ */
+export function mountErofs(image: string, target: string, devices: readonly string[] = []): void {
+  for (const device of devices) refuseSeparators(device, ",");
+  mount({
+    source: image,
+    target,
+    type: "erofs",
+    flags: MountFlag.readOnly | MountFlag.noDev,
+    ...(devices.length > 0 && { data: devices.map((device) => `device=${device}`).join(",") }),
+  });
+}
+
+export interface OverlayLayers {
+  /** From the uppermost to the base. */
+  readonly lower: readonly string[];
+  readonly upper: string;
+  readonly work: string;
+  /** More options, e.g. `volatile`. */
+  readonly options?: readonly string[];
+}
+
+/** Mounts an overlay. Paths must not contain `,` or `:`. */
+export function mountOverlay(layers: OverlayLayers, target: string): void {
+  for (const path of layers.lower) refuseSeparators(path, ":", ",");
+  for (const path of [layers.upper, layers.work]) refuseSeparators(path, ",");
+  const options = [
+    `lowerdir=${layers.lower.join(":")}`,
+    `upperdir=${layers.upper}`,
+    `workdir=${layers.work}`,
+    ...(layers.options ?? []),
+  ];
+  mount({ source: "overlay", target, type: "overlay", flags: MountFlag.noDev, data: options.join(",") });
+}
+
+function refuseSeparators(path: string, ...separators: readonly string[]): void {
+  const found = separators.find((separator) => path.includes(separator));
+  if (found !== undefined)
+    throw new RangeError(`a path in mount options must not contain '${found}': ${path}`);
+}
+
+/** Makes `target` a mount point of its own whose mounts do not spread to other namespaces, nor theirs to it. Idempotent. */
+export function makePrivateMount(target: string): void {
+  if (!isMounted(target)) mount({ source: target, target, flags: MountFlag.bind });
+  mount({ target, flags: MountFlag.private });
+}
+
+export interface MountInfo {
+  readonly target: string;
+  readonly type: string;
+  readonly source: string;
+  /** Options of the file system, e.g. `rw,memory` of a cgroup hierarchy. */
+  readonly superOptions: string;
+  /** The directory of the file system that is mounted. */
+  readonly root: string;
+}
+
+/** What this process has mounted, in mount order. Some 10 µs a mount. */
+export function listMounts(): MountInfo[] {
+  return parseMountInfo(readFileSync("/proc/self/mountinfo", "utf8"));
+}
+
+/** Parses /proc/<pid>/mountinfo. */
+export function parseMountInfo(text: string): MountInfo[] {
+  const mounts: MountInfo[] = [];
+  for (const line of text.split("\n")) {
+    const [before, after] = line.split(" - ");
+    if (before === undefined || after === undefined) continue;
+    const [, , , root, target] = before.split(" ");
+    const [type, source, superOptions] = after.split(" ");
+    if (root === undefined || target === undefined || type === undefined) continue;
+    mounts.push({
+      root: unescapeOctal(root),
+      target: unescapeOctal(target),
+      type,
+      source: unescapeOctal(source ?? ""),
+      superOptions: superOptions ?? "",
+    });
+  }
+  return mounts;
+}
+
+function unescapeOctal(text: string): string {
+  return text.replaceAll(/\\([0-7]{3})/g, (_, digits: string) =>
+    String.fromCharCode(Number.parseInt(digits, 8)),
+  );
+}
+
+/** Whether something is mounted exactly at `target` (an absolute path without symlinks). */
+export function isMounted(target: string): boolean {
+  return listMounts().some((entry) => entry.target === target);
+}
