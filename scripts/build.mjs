@@ -1,5 +1,5 @@
-import { chmodSync, existsSync, readdirSync, rmSync } from "node:fs";
-import { join, relative } from "node:path";
+import { chmodSync, existsSync, readdirSync, rmSync, symlinkSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
 import { pathToFileURL } from "node:url";
 import { runCommand } from "./setup/command.mjs";
 import { dsecCommand, projectRoot } from "./setup/project.mjs";
@@ -13,9 +13,17 @@ export async function build() {
     await runCommand("tsc", ["-p", "tsconfig.json"]);
     removeOrphans();
     chmodSync(dsecCommand, 0o755);
+    linkCommand();
   });
   const make = ["--no-print-directory", "-C", "src/agent"];
   await step("build the agent", `make ${make.join(" ")}`, () => runCommand("make", make));
+}
+
+/** npm links the commands of dependencies only; with the link `npx dsec` starts at once and without warnings. */
+function linkCommand() {
+  const link = join(projectRoot, "node_modules", ".bin", "dsec");
+  rmSync(link, { force: true });
+  symlinkSync(relative(dirname(link), dsecCommand), link);
 }
 
 /** The compiler leaves the output of deleted sources behind; it must not be packed or imported. */
