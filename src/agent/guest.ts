@@ -96,7 +96,11 @@ export interface GuestWriteOptions {
 
 /** File operations, resolved inside the sandbox. Paths are absolute; failures carry the guest's errno. */
 export interface GuestFiles {
-  read(path: string, range: { offset?: number; length?: number }, sink: (chunk: Buffer) => void | Promise<void>): Promise<GuestFileInfo>;
+  read(
+    path: string,
+    range: { offset?: number; length?: number },
+    sink: (chunk: Buffer) => void | Promise<void>,
+  ): Promise<GuestFileInfo>;
   write(path: string, content: AsyncIterable<Uint8Array>, options: GuestWriteOptions): Promise<void>;
   stat(path: string, options: { followSymlink: boolean }): Promise<GuestFileInfo>;
   list(path: string): Promise<GuestFileInfo[]>;

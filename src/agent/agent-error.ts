@@ -1,0 +1,54 @@
+/** Failures that the agent reports, as errors of dsec's table. */
+import { getSystemErrorName } from "node:util";
+import { DSecError, type ErrorCode } from "../protocol/errors.ts";
+
+export interface AgentFailure {
+  readonly code: number;
+  readonly errno: number;
+  readonly message: string;
+}
+
+export function readFailure(payload: Buffer): AgentFailure {
+  return {
+    code: payload.readUInt32LE(0),
+    errno: payload.readUInt32LE(4),
+    message: payload.toString("utf8", 8),
+  };
+}
+
+/** `ENOENT` and so on; undefined for 0. */
+export function errnoName(errno: number): string | undefined {
+  return errno > 0 ? getSystemErrorName(-errno) : undefined;
+}
+
+const general: Readonly<Record<number, ErrorCode>> = {
+  1: "invalid_argument",
+  2: "no_such_user",
+  3: "no_such_cwd",
+  4: "command_not_found",
+  5: "command_not_executable",
+  6: "start_failed",
+  7: "start_failed",
+  8: "not_found",
+  9: "protocol_error",
+  10: "file_error",
+};
+
+/** `subject` is a sentence's beginning that names the thing, e.g. `cannot run "foo"`. */
+export function agentError(
+  failure: AgentFailure,
+  subject: string,
+  details: Readonly<Record<string, unknown>> = {},
+  system?: ErrorCode,
+): DSecError {
+  const errno = errnoName(failure.errno);
+  const code = failure.code === 7 && system ? system : (general[failure.code] ?? "protocol_error");
+  const reason = errno ? `${failure.message} (${errno})` : failure.message;
+  return new DSecError(code, `${subject}: ${reason}`, { details: errno ? { ...details, errno } : details });
+}
+
+/** What was in flight when the connection went: it may have taken effect. */
+export function agentLost(cause?: unknown): DSecError {
+  const options = { ambiguous: true, ...(cause === undefined ? {} : { cause }) };
+  return new DSecError("agent_lost", "the connection to the sandbox's agent was lost", options);
+}

@@ -1,0 +1,487 @@
+#define _GNU_SOURCE
+#include "exec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "child.h"
+#include "host.h"
+#include "terminal.h"
+#include "tree.h"
+
+enum {
+	FLAG_TERMINAL = 1,
+	FLAG_STDIN = 2,
+	READ_BUDGET = 131072,
+	/* A terminal hands output on behind its writers' backs; where a background process keeps it open there is no
+	 * end to wait for, so what has come by then counts as all. */
+	TERMINAL_SETTLE_MS = 100,
+	MEMORY_RETRY_MS = 100,
+};
+
+struct request {
+	uint32_t flags, window;
+	uint64_t timeout;
+	uint16_t rows, columns;
+};
+
+static bool has_zero(const struct field *field)
+{
+	return field->length > 0 && memchr(field->bytes, 0, field->length) != NULL;
+}
+
+static bool parse_request(const uint8_t *fields, size_t length, struct request *request)
+{
+	const uint8_t *at = fields, *end = fields + length;
+	struct field field;
+	bool malformed = false, argv = false;
+	*request = (struct request){ .window = WINDOW_DEFAULT, .rows = 24, .columns = 80 };
+	while (field_next(&at, end, &field, &malformed)) {
+		switch (field.tag) {
+		case 1:
+			argv = true;
+			malformed |= has_zero(&field);
+			break;
+		case 2:
+			malformed |= has_zero(&field) || !memchr(field.bytes, '=', field.length);
+			break;
+		case 3:
+			malformed |= has_zero(&field) || field.length == 0 || field.bytes[0] != '/';
+			break;
+		case 4:
+			malformed |= has_zero(&field) || field.length == 0;
+			break;
+		case 5:
+			if (field.length != 4)
+				return false;
+			request->flags = get32(field.bytes);
+			break;
+		case 6:
+			if (field.length != 8)
+				return false;
+			request->timeout = get64(field.bytes);
+			break;
+		case 7:
+			if (field.length != 4)
+				return false;
+			request->rows = get16(field.bytes);
+			request->columns = get16(field.bytes + 2);
+			break;
+		case 8:
+			if (field.length != 4)
+				return false;
+			request->window = get32(field.bytes);
+			break;
+		default:
+			return false;
+		}
+		if (malformed)
+			return false;
+	}
+	return argv && !malformed && request->flags <= (FLAG_TERMINAL | FLAG_STDIN) &&
+	       request->window >= WINDOW_MIN && request->window <= WINDOW_MAX;
+}
+
+static void close_all(const int *fds, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+/* Pipes: [0] is read, [1] written. Fills what the child gets and what the agent keeps. */
+static bool open_streams(const struct request *request, struct child_fds *child, int keep[4])
+{
+	int pair[2];
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return false;
+	keep[3] = pair[0];
+	child->status = pair[1];
+	if (request->flags & FLAG_TERMINAL) {
+		child->terminal = true;
+		if (!terminal_open(request->rows, request->columns, &keep[1], &child->in))
+			return false;
+		child->out = child->error = child->in;
+		keep[0] = fcntl(keep[1], F_DUPFD_CLOEXEC, 3);
+		return keep[0] >= 0;
+	}
+	if (request->flags & FLAG_STDIN) {
+		if (pipe2(pair, O_CLOEXEC) < 0)
+			return false;
+		child->in = pair[0];
+		keep[0] = pair[1];
+	}
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return false;
+	keep[1] = pair[0];
+	child->out = pair[1];
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return false;
+	keep[2] = pair[0];
+	child->error = pair[1];
+	return true;
+}
+
+enum error_code exec_open(struct channel *channel, const uint8_t *fields, size_t length, int *error)
+{
+	struct request request;
+	if (!parse_request(fields, length, &request))
+		return E_MALFORMED;
+	struct child_fds child = { -1, -1, -1, -1, false };
+	int keep[4] = { -1, -1, -1, -1 };
+	bool opened = open_streams(&request, &child, keep);
+	pid_t pid = opened ? child_start(&child, fields, length) : -1;
+	int failure = errno;
+	const int given[4] = { child.in, child.terminal ? -1 : child.out, child.terminal ? -1 : child.error, child.status };
+	close_all(given, 4);
+	if (pid < 0) {
+		close_all(keep, 4);
+		*error = failure;
+		return failure == ENOMEM ? E_LIMIT : E_SYSTEM;
+	}
+	channels_forget_pid(pid);
+	for (int i = 0; i < 4; i++)
+		if (keep[i] >= 0)
+			fcntl(keep[i], F_SETFL, O_NONBLOCK);
+
+	struct exec *exec = &channel->exec;
+	exec->pid = pid;
+	exec->terminal = child.terminal;
+	channel->window = exec->ring[0].capacity = exec->ring[1].capacity = request.window;
+	channel->in.to.fd = keep[0];
+	channel->in.end = child.terminal ? END_TERMINAL : END_CLOSE;
+	exec->eof[1] = child.terminal;
+	exec->left[0] = exec->left[1] = UINT64_MAX;
+	exec->io[0].fd = keep[1];
+	exec->io[1].fd = keep[2];
+	exec->status.fd = keep[3];
+	watch_set(&exec->status, EV_STATUS, channel->number, EPOLLIN);
+	watch_set(&exec->io[0], EV_STDOUT, channel->number, EPOLLIN);
+	watch_set(&exec->io[1], EV_STDERR, channel->number, EPOLLIN);
+	if (request.timeout > 0) {
+		uint64_t now = loop_now();
+		exec->deadline = request.timeout < UINT64_MAX - now ? now + request.timeout : UINT64_MAX;
+		channels_alarm(exec->deadline);
+	}
+	return 0;
+}
+
+static void read_status(struct channel *channel)
+{
+	struct exec *exec = &channel->exec;
+	if (exec->status.fd < 0)
+		return;
+	uint8_t said[8];
+	ssize_t length = read(exec->status.fd, said, sizeof said);
+	if (length < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	watch_close(&exec->status);
+	if (length == (ssize_t)sizeof said) {
+		channel_fail(channel, (enum error_code)get32(said), (int)get32(said + 4));
+		return;
+	}
+	exec->started = true;
+	channel->started_due = true;
+	channel_ready(channel);
+}
+
+/* Of a released exec: until then its process is waited for, or its output read. */
+static void free_if_over(struct channel *channel)
+{
+	const struct exec *exec = &channel->exec;
+	if (exec->reaped && exec->tree_signals == 0 && exec->io[0].fd < 0 && exec->io[1].fd < 0)
+		channel_free(channel);
+}
+
+static void stream_end(struct channel *channel, int stream)
+{
+	struct exec *exec = &channel->exec;
+	exec->eof[stream] = true;
+	watch_close(&exec->io[stream]);
+	channel_ready(channel);
+	if (channel->released)
+		free_if_over(channel);
+}
+
+static bool ended(ssize_t got) { return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR); }
+
+/* Nobody is told of these bytes: they came after the end, from processes that were left behind. */
+static void read_and_drop(struct channel *channel, int stream)
+{
+	static uint8_t scratch[4096];
+	struct watch *watch = &channel->exec.io[stream];
+	for (int i = 0; i < 8; i++) {
+		ssize_t got = read(watch->fd, scratch, sizeof scratch);
+		if (ended(got)) {
+			stream_end(channel, stream);
+			return;
+		}
+		if (got < (ssize_t)sizeof scratch)
+			break;
+	}
+	watch_set(watch, EV_STDOUT + stream, channel->number, EPOLLIN);
+}
+
+static void read_stream(struct channel *channel, int stream)
+{
+	struct exec *exec = &channel->exec;
+	struct watch *watch = &exec->io[stream];
+	struct ring *ring = &exec->ring[stream];
+	size_t budget = READ_BUDGET;
+	while (watch->fd >= 0 && budget > 0) {
+		if (exec->left[stream] == 0) {
+			read_and_drop(channel, stream);
+			return;
+		}
+		size_t room;
+		uint8_t *at = ring_room(ring, &room);
+		if (!at) {
+			watch_set(watch, EV_STDOUT + stream, channel->number, 0);
+			if (errno == ENOMEM) {
+				exec->retry_at = loop_now() + MEMORY_RETRY_MS;
+				channels_alarm(exec->retry_at);
+			}
+			return;
+		}
+		room = min_size(room, budget);
+		if (exec->left[stream] < room)
+			room = (size_t)exec->left[stream];
+		ssize_t got = read(watch->fd, at, room);
+		if (got <= 0) {
+			ring_trim(ring);
+			if (ended(got)) {
+				stream_end(channel, stream);
+				return;
+			}
+			break;
+		}
+		ring_filled(ring, (size_t)got);
+		budget -= (size_t)got;
+		if (exec->left[stream] != UINT64_MAX)
+			exec->left[stream] -= (uint64_t)got;
+		channel_ready(channel);
+		if ((size_t)got < room)
+			break;
+	}
+	watch_set(watch, EV_STDOUT + stream, channel->number, EPOLLIN);
+}
+
+void exec_event(struct channel *channel, enum event event)
+{
+	if (event == EV_STATUS)
+		read_status(channel);
+	else if (event == EV_STDOUT)
+		read_stream(channel, 0);
+	else
+		read_stream(channel, 1);
+}
+
+/* From here on only what is in the pipes now belongs to the exec. */
+static void settle(struct channel *channel)
+{
+	struct exec *exec = &channel->exec;
+	exec->settled = true;
+	exec->settle_at = UINT64_MAX;
+	for (int i = 0; i < 2; i++) {
+		int available = 0;
+		if (exec->io[i].fd >= 0)
+			ioctl(exec->io[i].fd, FIONREAD, &available);
+		exec->left[i] = available > 0 ? (uint64_t)available : 0;
+	}
+	read_stream(channel, 0);
+	read_stream(channel, 1);
+	channel_ready(channel);
+}
+
+static void settle_soon(struct channel *channel)
+{
+	struct exec *exec = &channel->exec;
+	if (!exec->reaped || exec->settled || (exec->tree_signals & 1ULL << (SIGKILL - 1)))
+		return;
+	if (exec->terminal && exec->io[0].fd >= 0) {
+		exec->settle_at = loop_now() + TERMINAL_SETTLE_MS;
+		channels_alarm(exec->settle_at);
+		read_stream(channel, 0);
+	} else {
+		settle(channel);
+	}
+}
+
+void exec_reaped(struct channel *channel, int wait_status)
+{
+	struct exec *exec = &channel->exec;
+	read_status(channel);
+	exec->reaped = true;
+	exec->wait_status = wait_status;
+	exec->deadline = UINT64_MAX;
+	exec->group_gone = kill(-exec->pid, 0) != 0;
+	inbox_drop(&channel->in);
+	if (inbox_ack_due(&channel->in))
+		channel_ready(channel);
+	if (channel->released) {
+		free_if_over(channel);
+		return;
+	}
+	settle_soon(channel);
+}
+
+void exec_tree_done(struct channel *channel)
+{
+	if (channel->released) {
+		free_if_over(channel);
+		return;
+	}
+	settle_soon(channel);
+}
+
+static void signal_tree(struct channel *channel, int signal)
+{
+	channel->exec.tree_signals |= 1ULL << (signal - 1);
+	tree_request();
+}
+
+void exec_signal(struct channel *channel, int signal, uint8_t scope)
+{
+	struct exec *exec = &channel->exec;
+	if (signal < 1 || signal > 64)
+		return;
+	if (scope == 0 && !exec->reaped)
+		kill(exec->pid, signal);
+	else if (scope == 1 && !(exec->reaped && exec->group_gone))
+		kill(-exec->pid, signal);
+	else if (scope == 2 && !(exec->reaped && exec->group_gone))
+		signal_tree(channel, signal);
+}
+
+void exec_resize(struct channel *channel, uint16_t rows, uint16_t columns)
+{
+	if (channel->exec.terminal && channel->exec.io[0].fd >= 0)
+		terminal_resize(channel->exec.io[0].fd, rows, columns);
+}
+
+bool exec_ack(struct channel *channel, uint8_t stream, uint64_t offset)
+{
+	if (stream < 1 || stream > 2 || !ring_ack(&channel->exec.ring[stream - 1], offset))
+		return false;
+	/* It was left alone while the ring was full. */
+	if (channel->exec.io[stream - 1].events == 0)
+		read_stream(channel, stream - 1);
+	channel_ready(channel);
+	return true;
+}
+
+bool exec_resume(struct channel *channel, const uint64_t offsets[2])
+{
+	struct ring *ring = channel->exec.ring;
+	for (int i = 0; i < 2; i++)
+		if (offsets[i] > ring[i].end)
+			return false;
+	channel->attached = true;
+	for (int i = 0; i < 2; i++) {
+		/* What was sent but never arrived is sent again; what the host says it has is acknowledged. */
+		if (offsets[i] > ring[i].sent)
+			ring[i].sent = offsets[i];
+		ring_ack(&ring[i], offsets[i]);
+		ring[i].sent = ring[i].base;
+	}
+	channel->started_due = channel->exec.started;
+	channel->ack_forced = true;
+	channel->exit_sent = false;
+	channel_ready(channel);
+	read_stream(channel, 0);
+	read_stream(channel, 1);
+	return true;
+}
+
+void exec_release(struct channel *channel)
+{
+	struct exec *exec = &channel->exec;
+	exec->deadline = exec->settle_at = exec->retry_at = UINT64_MAX;
+	inbox_drop(&channel->in);
+	watch_close(&exec->status);
+	bool kill_tree = !exec->reaped && (exec->started || channel->code == 0);
+	exec->left[0] = exec->left[1] = 0;
+	for (int i = 0; i < 2; i++) {
+		ring_free(&exec->ring[i]);
+		/* Processes in the background keep somebody who reads. */
+		if (kill_tree || channel->code != 0 || !channel_may_linger())
+			watch_close(&exec->io[i]);
+		else
+			watch_set(&exec->io[i], EV_STDOUT + i, channel->number, EPOLLIN);
+	}
+	if (kill_tree)
+		signal_tree(channel, SIGKILL);
+	else
+		free_if_over(channel);
+}
+
+void exec_timer(struct channel *channel, uint64_t now)
+{
+	struct exec *exec = &channel->exec;
+	if (exec->deadline <= now) {
+		exec->deadline = UINT64_MAX;
+		exec->timed_out = true;
+		signal_tree(channel, SIGKILL);
+	}
+	if (exec->retry_at <= now) {
+		exec->retry_at = UINT64_MAX;
+		read_stream(channel, 0);
+		read_stream(channel, 1);
+	}
+	if (exec->settle_at <= now)
+		settle(channel);
+	channels_alarm(exec->deadline);
+	channels_alarm(exec->settle_at);
+	channels_alarm(exec->retry_at);
+}
+
+static bool drained(const struct exec *exec, int stream)
+{
+	return (exec->eof[stream] || exec->left[stream] == 0) && exec->ring[stream].base == exec->ring[stream].end;
+}
+
+static void emit_exit(struct channel *channel)
+{
+	const struct exec *exec = &channel->exec;
+	bool signalled = WIFSIGNALED(exec->wait_status);
+	channel->exit_sent = true;
+	uint8_t *at = out_frame(F_EXIT, channel->number, 22);
+	*at++ = signalled;
+	at = put32(at, (uint32_t)(signalled ? WTERMSIG(exec->wait_status) : WEXITSTATUS(exec->wait_status)));
+	*at++ = exec->timed_out;
+	put64(put64(at, exec->ring[0].end), exec->ring[1].end);
+}
+
+bool exec_emit(struct channel *channel)
+{
+	struct exec *exec = &channel->exec;
+	if (!exec->started)
+		return false;
+	bool more = false;
+	for (int i = 0; i < 2; i++) {
+		struct ring *ring = &exec->ring[i];
+		size_t length;
+		const uint8_t *bytes = ring_next(ring, &length);
+		if (!bytes)
+			continue;
+		length = min_size(length, DATA_MAX);
+		uint8_t *at = out_frame(F_DATA, channel->number, DATA_PREFIX + length);
+		*at++ = (uint8_t)(i + 1);
+		memcpy(put64(at, ring->sent), bytes, length);
+		ring->sent += length;
+		more |= ring->sent < ring->end;
+	}
+	/* A terminal whose last holder closed it has nothing left behind, whatever the clock says. */
+	if (exec->reaped && !exec->settled && exec->terminal && exec->eof[0] &&
+	    !(exec->tree_signals & 1ULL << (SIGKILL - 1)))
+		settle(channel);
+	if (!channel->exit_sent && exec->settled && drained(exec, 0) && drained(exec, 1))
+		emit_exit(channel);
+	return more;
+}

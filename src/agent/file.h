@@ -1,0 +1,13 @@
+/* File operations, the parent's side: each runs in a forked child, so that no file system can hold the agent up. */
+#ifndef FILE_H
+#define FILE_H
+
+#include "channel.h"
+
+enum error_code file_open(struct channel *channel, const uint8_t *fields, size_t length, int *error);
+void file_event(struct channel *channel, enum event event);
+bool file_emit(struct channel *channel);
+void file_finish(struct channel *channel);
+void file_release(struct channel *channel);
+
+#endif

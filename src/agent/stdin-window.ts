@@ -1,0 +1,97 @@
+import { allocFrame, DATA_MAX, encodeFrame, FrameType, PAYLOAD_AT, STDIN_WINDOW } from "./frame.ts";
+import type { Link } from "./link.ts";
+
+/** The host's side of one channel's incoming bytes: at most a window of them beyond what the agent has handed on. */
+export class StdinWindow {
+  readonly #link: Link;
+  readonly #channel: number;
+  #sent = 0;
+  #acknowledged = 0;
+  #ended = false;
+  #dropping = false;
+  #waiting: { chunk: Uint8Array; done: () => void }[] = [];
+  #onDrained: (() => void) | undefined;
+
+  constructor(link: Link, channel: number) {
+    this.#link = link;
+    this.#channel = channel;
+  }
+
+  /** Takes up where an earlier connection stood. Nothing is sent until the agent says how much it has handed on. */
+  resumeAt(received: number): void {
+    this.#sent = received;
+    this.#acknowledged = received - STDIN_WINDOW;
+  }
+
+  /** Resolves when all of the chunk has been sent, or will never be. */
+  write(chunk: Uint8Array): Promise<void> {
+    if (this.#ended || this.#dropping || chunk.length === 0) return Promise.resolve();
+    if (this.#waiting.length === 0) {
+      const rest = this.#send(chunk);
+      if (rest.length === 0) return Promise.resolve();
+      return new Promise((done) => this.#waiting.push({ chunk: rest, done }));
+    }
+    return new Promise((done) => this.#waiting.push({ chunk, done }));
+  }
+
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    if (this.#waiting.length === 0 && !this.#dropping) this.#sendEnd();
+  }
+
+  acknowledge(offset: number): void {
+    this.#acknowledged = offset;
+    for (let first = this.#waiting[0]; first; first = this.#waiting[0]) {
+      first.chunk = this.#send(first.chunk);
+      if (first.chunk.length > 0) return;
+      this.#waiting.shift();
+      first.done();
+      if (this.#ended && this.#waiting.length === 0) this.#sendEnd();
+    }
+    if (this.#acknowledged === this.#sent) this.#drained();
+  }
+
+  /** The other side is gone: what waits and what comes is dropped. */
+  drop(): void {
+    this.#dropping = true;
+    for (const { done } of this.#waiting) done();
+    this.#waiting = [];
+    this.#drained();
+  }
+
+  /** Resolves when everything that was written has been handed on. */
+  drained(): Promise<void> {
+    if (this.#dropping || (this.#acknowledged === this.#sent && this.#waiting.length === 0)) {
+      return Promise.resolve();
+    }
+    return new Promise((resolve) => {
+      this.#onDrained = resolve;
+    });
+  }
+
+  #drained(): void {
+    this.#onDrained?.();
+    this.#onDrained = undefined;
+  }
+
+  #sendEnd(): void {
+    this.#link.send(encodeFrame(FrameType.stdinEof, this.#channel));
+  }
+
+  /** Sends what fits; the rest is returned. The bytes are copied: they belong to the caller again afterwards. */
+  #send(chunk: Uint8Array): Uint8Array {
+    let at = 0;
+    while (at < chunk.length) {
+      const room = STDIN_WINDOW - (this.#sent - this.#acknowledged);
+      const length = Math.min(room, DATA_MAX, chunk.length - at);
+      if (length <= 0) break;
+      const frame = allocFrame(FrameType.stdin, this.#channel, length);
+      frame.set(chunk.subarray(at, at + length), PAYLOAD_AT);
+      this.#link.send(frame);
+      this.#sent += length;
+      at += length;
+    }
+    return chunk.subarray(at);
+  }
+}

@@ -1,0 +1,241 @@
+#define _GNU_SOURCE
+#include "tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "exec.h"
+#include "loop.h"
+
+/*
+ * One job at a time: read /proc in slices, find the tree, signal it. SIGKILL is repeated until a pass finds nothing
+ * alive, as processes may have been made meanwhile. Who leaves the session and outlives its parent between two
+ * passes is not found: the cgroup of the sandbox is what holds everything.
+ */
+enum { SLICE = 128, PROCESSES_MAX = 65536, PASSES_MAX = 24, SESSIONS_MAX = 64, PAUSE_MAX_MS = 50 };
+
+struct process {
+	pid_t pid, parent, session;
+	char state;
+	bool member;
+	unsigned long long born;
+};
+
+static struct {
+	struct channel *channel;
+	int signal;
+	unsigned pass;
+	DIR *directory; /* of the pass that is going on */
+	uint64_t next_at;
+	struct process *processes;
+	size_t count, capacity;
+	/* Sessions that members were in. Only members can have made them, so all who are in them are members. */
+	pid_t sessions[SESSIONS_MAX];
+	size_t session_count;
+} job;
+
+static bool requested;
+static int proc = -1;
+
+bool proc_init(void)
+{
+	proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return proc >= 0;
+}
+
+int proc_open(const char *path, int flags) { return openat(proc, path, flags | O_CLOEXEC); }
+
+void tree_request(void) { requested = true; }
+
+uint64_t tree_wake(void)
+{
+	if (job.channel)
+		return job.next_at;
+	return requested ? 0 : UINT64_MAX;
+}
+
+static bool read_process(const char *name, struct process *process)
+{
+	char path[32], text[512];
+	snprintf(path, sizeof path, "%.20s/stat", name);
+	int fd = proc_open(path, O_RDONLY);
+	if (fd < 0)
+		return false;
+	ssize_t length = read(fd, text, sizeof text - 1);
+	close(fd);
+	if (length <= 0)
+		return false;
+	text[length] = 0;
+	/* The name may contain anything; what follows its last bracket is numbers. */
+	const char *rest = strrchr(text, ')');
+	int parent, session;
+	if (!rest || sscanf(rest + 1, " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+	                    &process->state, &parent, &session, &process->born) != 4)
+		return false;
+	process->pid = (pid_t)atoi(name);
+	process->parent = parent;
+	process->session = session;
+	process->member = false;
+	return true;
+}
+
+static void add(const struct process *process)
+{
+	if (job.count == job.capacity) {
+		size_t capacity = job.capacity ? 2 * job.capacity : 64;
+		struct process *more =
+			capacity <= PROCESSES_MAX ? realloc(job.processes, capacity * sizeof *more) : NULL;
+		if (!more)
+			return;
+		job.processes = more;
+		job.capacity = capacity;
+	}
+	job.processes[job.count++] = *process;
+}
+
+static bool known_session(pid_t session)
+{
+	for (size_t i = 0; i < job.session_count; i++)
+		if (job.sessions[i] == session)
+			return true;
+	return false;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	return ((const struct process *)a)->pid - ((const struct process *)b)->pid;
+}
+
+static bool member_pid(pid_t pid)
+{
+	const struct process key = { .pid = pid };
+	const struct process *found = bsearch(&key, job.processes, job.count, sizeof key, by_pid);
+	return found && found->member;
+}
+
+static void find_members(void)
+{
+	qsort(job.processes, job.count, sizeof *job.processes, by_pid);
+	const struct exec *exec = &job.channel->exec;
+	for (bool grown = true; grown;) {
+		grown = false;
+		for (size_t i = 0; i < job.count; i++) {
+			struct process *process = &job.processes[i];
+			if (process->member)
+				continue;
+			if ((process->pid != exec->pid || exec->reaped) && !known_session(process->session) &&
+			    !member_pid(process->parent))
+				continue;
+			process->member = grown = true;
+			/* Its own session, and not the agent's, in which a child still is just after its fork. */
+			if (process->session != getsid(0) && !known_session(process->session) &&
+			    job.session_count < SESSIONS_MAX)
+				job.sessions[job.session_count++] = process->session;
+		}
+	}
+}
+
+/* The handle is taken before the second look, so that an id that was reused in between is never hit. */
+static void signal_process(const struct process *process)
+{
+	int handle = (int)syscall(SYS_pidfd_open, process->pid, 0);
+	if (handle < 0)
+		return;
+	char name[16];
+	struct process again;
+	snprintf(name, sizeof name, "%d", process->pid);
+	if (read_process(name, &again) && again.born == process->born)
+		syscall(SYS_pidfd_send_signal, handle, job.signal, NULL, 0);
+	close(handle);
+}
+
+/* The number of members alive. */
+static size_t signal_members(void)
+{
+	size_t alive = 0;
+	for (size_t i = 0; i < job.count; i++) {
+		const struct process *process = &job.processes[i];
+		if (!process->member || process->state == 'Z' || process->state == 'X')
+			continue;
+		alive++;
+		signal_process(process);
+	}
+	return alive;
+}
+
+static void end_pass(void)
+{
+	find_members();
+	size_t alive = signal_members();
+	job.count = 0;
+	job.pass++;
+	if (alive > 0 && job.signal == SIGKILL && job.pass < PASSES_MAX) {
+		uint64_t pause = 1ULL << min_size(job.pass, 16);
+		job.next_at = loop_now() + (pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS);
+		return;
+	}
+	free(job.processes);
+	job.processes = NULL;
+	job.capacity = 0;
+	struct channel *channel = job.channel;
+	job.channel = NULL;
+	channel->exec.tree_signals &= ~(1ULL << (job.signal - 1));
+	exec_tree_done(channel);
+}
+
+static void read_slice(void)
+{
+	for (int i = 0; i < SLICE; i++) {
+		const struct dirent *entry = readdir(job.directory);
+		if (!entry) {
+			closedir(job.directory);
+			job.directory = NULL;
+			end_pass();
+			return;
+		}
+		struct process process;
+		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && read_process(entry->d_name, &process) &&
+		    process.pid != getpid())
+			add(&process);
+	}
+}
+
+void tree_run(void)
+{
+	if (!job.channel) {
+		if (!requested)
+			return;
+		job.channel = channels_tree_due();
+		if (!job.channel) {
+			requested = false;
+			return;
+		}
+		job.signal = __builtin_ctzll(job.channel->exec.tree_signals) + 1;
+		job.pass = 0;
+		job.next_at = 0;
+		job.sessions[0] = job.channel->exec.pid;
+		job.session_count = 1;
+	}
+	if (job.next_at > loop_now())
+		return;
+	if (!job.directory) {
+		int fd = proc_open(".", O_RDONLY | O_DIRECTORY);
+		job.directory = fd >= 0 ? fdopendir(fd) : NULL;
+		if (!job.directory) {
+			if (fd >= 0)
+				close(fd);
+			/* Without /proc, or memory: the process group is better than nothing. */
+			if (!job.channel->exec.reaped)
+				kill(-job.channel->exec.pid, job.signal);
+			end_pass();
+			return;
+		}
+	}
+	job.next_at = 0;
+	read_slice();
+}

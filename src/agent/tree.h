@@ -1,0 +1,16 @@
+/* Signals to every process of an exec's session and to their descendants. */
+#ifndef TREE_H
+#define TREE_H
+
+#include "channel.h"
+
+/* Something was put in an exec's tree_signals. */
+void tree_request(void);
+void tree_run(void);
+uint64_t tree_wake(void);
+
+/* A directory of /proc, kept open from the start. */
+bool proc_init(void);
+int proc_open(const char *path, int flags);
+
+#endif
