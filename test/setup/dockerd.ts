@@ -32,17 +32,13 @@ const START_DEADLINE_MS = 60_000;
  * that of a dockerd started here, which keeps everything it has below one temporary directory.
  */
 export async function setup(): Promise<() => Promise<void>> {
+  await using scope = new AsyncDisposableStack();
   const own = defaultDockerSocket();
-  const scope = new AsyncDisposableStack();
-  try {
-    const socket = (await dockerAnswers(own)) ? own : await startDockerd(scope);
-    await importBusybox(socket, scope);
-    process.env["DSEC_TEST_DOCKER_SOCKET"] = socket;
-  } catch (error) {
-    await scope.disposeAsync();
-    throw error;
-  }
-  return () => scope.disposeAsync();
+  const socket = (await dockerAnswers(own)) ? own : await startDockerd(scope);
+  await importBusybox(socket, scope);
+  process.env["DSEC_TEST_DOCKER_SOCKET"] = socket;
+  const running = scope.move();
+  return () => running.disposeAsync();
 }
 
 async function startDockerd(scope: AsyncDisposableStack): Promise<string> {
