@@ -1,0 +1,44 @@
+import type { BackendReport } from "../protocol/node.ts";
+import type { Backend } from "./backend.ts";
+
+export interface BackendOptions {
+  /** Names what is machine-wide: cgroups, labels. */
+  readonly instance: string;
+}
+
+export interface Backends {
+  readonly backends: readonly Backend[];
+  /** Those whose code could not even be loaded (e.g. a native dependency without a build for this machine). */
+  readonly broken: readonly BackendReport[];
+}
+
+type Entry = Pick<BackendReport, "backend" | "engine"> & {
+  readonly load: (options: BackendOptions) => Promise<Backend>;
+};
+
+const entries: readonly Entry[] = [
+  {
+    backend: "simulated",
+    load: async () => new (await import("./simulated/simulated-backend.ts")).SimulatedBackend(),
+  },
+];
+
+/** Creates the backends a daemon has. Each is imported by itself, so that one that cannot be loaded leaves the others. */
+export async function createBackends(options: BackendOptions): Promise<Backends> {
+  const backends: Backend[] = [];
+  const broken: BackendReport[] = [];
+  for (const { backend, engine, load } of entries) {
+    try {
+      backends.push(await load(options));
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      broken.push({
+        backend,
+        ...(engine === undefined ? {} : { engine }),
+        works: false,
+        findings: [{ level: "error", message: `cannot be loaded: ${message}`, fix: "npm ci" }],
+      });
+    }
+  }
+  return { backends, broken };
+}
