@@ -1,0 +1,154 @@
+import { DSecError } from "../protocol/errors.ts";
+import type { ExecExit } from "../protocol/exec.ts";
+import { ExecConnection } from "./exec-connection.ts";
+import { type Command, type ExecOptions, execSpec } from "./exec-options.ts";
+import { openExecSocket } from "./exec-socket.ts";
+import type { Connection } from "./open-connection.ts";
+
+/** Bytes of stdout and stderr together that an exec collects unless told otherwise: 64 MiB. */
+const defaultMaxOutputBytes = 67_108_864;
+/** Milliseconds past its own timeout after which a command's connection is given up. */
+const timeoutGraceMs = 30_000;
+
+/** Receives output as it comes; a promise makes the process wait. */
+export type OutputCallback = (bytes: Buffer) => void | Promise<void>;
+
+export interface CollectOptions extends ExecOptions {
+  /** Given to the command as its standard input, then ended. Null stdin without it. */
+  readonly stdin?: string | Uint8Array | AsyncIterable<Uint8Array>;
+  /** Receives stdout instead of the result. */
+  readonly onStdout?: OutputCallback;
+  /** Receives stderr instead of the result. */
+  readonly onStderr?: OutputCallback;
+  /** Most bytes of output to collect, default 64 MiB. Beyond, the command is killed and the call rejects with `output_too_large`. */
+  readonly maxOutputBytes?: number;
+}
+
+/** What a command did. */
+export interface ExecResult extends Omit<ExecExit, "type" | "stdoutBytes" | "stderrBytes"> {
+  /** Decoded as UTF-8; {@link stdoutBytes} is exact. */
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly stdoutBytes: Buffer;
+  readonly stderrBytes: Buffer;
+}
+
+/** Runs a command to its end and collects its output: all of it, or an error. */
+export async function collectExec(
+  connection: Connection,
+  ref: string,
+  command: Command,
+  options: CollectOptions,
+): Promise<ExecResult> {
+  const { stdin, signal, maxOutputBytes = defaultMaxOutputBytes } = options;
+  const spec = execSpec(command, { ...options, stdin: stdin !== undefined });
+  const socket = await openExecSocket(connection, ref, signal);
+  const collected = { stdout: new Collected(options.onStdout), stderr: new Collected(options.onStderr) };
+  let room = maxOutputBytes;
+  const { promise, resolve, reject } = Promise.withResolvers<ExecExit>();
+  const exec = ExecConnection.start(
+    socket,
+    spec,
+    {
+      output(stream, bytes) {
+        const target = collected[stream];
+        if (target.callback === undefined) room -= bytes.length;
+        if (room < 0) throw tooLarge(maxOutputBytes);
+        return target.receive(bytes);
+      },
+      ended(outcome) {
+        if (outcome instanceof DSecError) reject(outcome);
+        else if (outcome.type === "exit") resolve(outcome);
+        else reject(new DSecError("protocol_error", "the server detached an exec that was not to be"));
+      },
+    },
+    signal,
+  );
+  const guard = armGuard(exec, spec.timeoutMs ?? 0);
+  try {
+    if (stdin !== undefined) feed(exec, stdin);
+    const exit = await promise;
+    collected.stdout.check("stdout", exit.stdoutBytes);
+    collected.stderr.check("stderr", exit.stderrBytes);
+    return resultOf(exit, collected.stdout.bytes(), collected.stderr.bytes());
+  } finally {
+    clearTimeout(guard);
+  }
+}
+
+class Collected {
+  readonly callback: OutputCallback | undefined;
+  readonly #chunks: Buffer[] = [];
+  #received = 0;
+
+  constructor(callback: OutputCallback | undefined) {
+    this.callback = callback;
+  }
+
+  receive(bytes: Buffer): void | Promise<void> {
+    this.#received += bytes.length;
+    if (this.callback !== undefined) return this.callback(bytes);
+    this.#chunks.push(bytes);
+    return undefined;
+  }
+
+  /** The node counts what the process wrote: fewer bytes here mean that some were lost on the way. */
+  check(stream: string, sent: number): void {
+    if (this.#received !== sent)
+      throw new DSecError(
+        "protocol_error",
+        `${this.#received} of ${sent} bytes of the command's ${stream} arrived`,
+        { ambiguous: true },
+      );
+  }
+
+  bytes(): Buffer {
+    const [only] = this.#chunks;
+    return this.#chunks.length === 1 && only !== undefined ? only : Buffer.concat(this.#chunks);
+  }
+}
+
+function resultOf(exit: ExecExit, stdoutBytes: Buffer, stderrBytes: Buffer): ExecResult {
+  const { type: _, ...ending } = exit;
+  return {
+    ...ending,
+    stdoutBytes,
+    stderrBytes,
+    get stdout() {
+      return stdoutBytes.toString();
+    },
+    get stderr() {
+      return stderrBytes.toString();
+    },
+  };
+}
+
+/** The node enforces the timeout; should its answer stay away, the link is as good as lost. */
+function armGuard(exec: ExecConnection, timeoutMs: number): NodeJS.Timeout | undefined {
+  if (timeoutMs === 0) return undefined;
+  const total = Math.min(timeoutMs + timeoutGraceMs, 2_147_483_647);
+  return setTimeout(() => {
+    const message = `no status came within ${total} ms though the command's time was ${timeoutMs} ms`;
+    exec.fail(new DSecError("connection_lost", message, { ambiguous: true }));
+  }, total);
+}
+
+function feed(exec: ExecConnection, stdin: string | Uint8Array | AsyncIterable<Uint8Array>): void {
+  const send = async (): Promise<void> => {
+    if (typeof stdin === "string") await exec.write(Buffer.from(stdin));
+    else if (stdin instanceof Uint8Array) await exec.write(stdin);
+    else for await (const chunk of stdin) await exec.write(chunk);
+    exec.end();
+  };
+  send().catch((cause: unknown) =>
+    exec.fail(new DSecError("cancelled", "the source of stdin failed", { cause, ambiguous: true })),
+  );
+}
+
+function tooLarge(limit: number): DSecError {
+  return new DSecError(
+    "output_too_large",
+    `the command wrote more than the ${limit} bytes that may be collected; it was killed`,
+    { ambiguous: true, details: { limit } },
+  );
+}

@@ -1,0 +1,178 @@
+import type { WebSocket } from "ws";
+import { DSecError } from "../protocol/errors.ts";
+import { execChannel, stdinWindow } from "../protocol/exec-frames.ts";
+import type { ClientControl, ExecSpecInput, ExecStatus, ServerControl } from "../protocol/exec.ts";
+import { fromProblem } from "../protocol/problem-codec.ts";
+import type { ExecSocket } from "./exec-socket.ts";
+
+/** Receives what the server sends, in order. A promise returned by `output` stops the connection until it settles. */
+export interface ExecEvents {
+  started?(execId: string, pid: number): void;
+  output(stream: "stdout" | "stderr", bytes: Buffer): void | Promise<void>;
+  /** Exactly once, last: the terminal status, or why there is none. */
+  ended(outcome: Exclude<ExecStatus, { type: "error" }> | DSecError): void;
+}
+
+/** One exec over its WebSocket: frames in and out, credit for stdin, and the terminal status. */
+export class ExecConnection {
+  readonly #socket: WebSocket;
+  readonly #events: ExecEvents;
+  readonly #unsubscribe: () => void;
+  #outcome: "open" | "ended" = "open";
+  #credit = stdinWindow;
+  #waiting: (() => void) | undefined;
+
+  constructor(
+    { socket }: ExecSocket,
+    spec: ExecSpecInput,
+    events: ExecEvents,
+    signal: AbortSignal | undefined,
+  ) {
+    this.#socket = socket;
+    this.#events = events;
+    const abort = (): void => {
+      this.fail(
+        new DSecError("cancelled", "the exec was cancelled", { ambiguous: true, cause: signal?.reason }),
+      );
+    };
+    this.#unsubscribe = () => signal?.removeEventListener("abort", abort);
+    socket.on("message", (data: Buffer, binary: boolean) => this.#receive(data, binary));
+    socket.on("error", (cause) => this.fail(lost("the connection of the exec broke", cause)));
+    socket.on("close", () => this.fail(lost("the connection ended before the exec's status arrived")));
+    this.#send(execChannel.control, control({ type: "start", spec }));
+    if (signal?.aborted === true) queueMicrotask(abort);
+    else signal?.addEventListener("abort", abort, { once: true });
+  }
+
+  /** Sends stdin; resolves when the bytes fit the window. After the end they are dropped. */
+  async write(bytes: Uint8Array): Promise<void> {
+    for (let offset = 0; offset < bytes.length && this.#outcome === "open";) {
+      if (this.#credit === 0) await new Promise<void>((resolve) => (this.#waiting = resolve));
+      const part = bytes.subarray(offset, offset + Math.min(this.#credit, maxStdinFrame));
+      this.#credit -= part.length;
+      offset += part.length;
+      this.#send(execChannel.stdin, part);
+    }
+  }
+
+  /** Ends stdin. */
+  end(): void {
+    this.#send(execChannel.stdin, new Uint8Array(0));
+  }
+
+  resize(rows: number, cols: number): void {
+    this.#send(execChannel.resize, json({ rows, cols }));
+  }
+
+  /** @param signal e.g. `TERM` or `SIGTERM` */
+  signal(signal: string): void {
+    this.#send(execChannel.control, control({ type: "signal", signal }));
+  }
+
+  /** Ends the exec on this side and cuts the connection; the node then does what `onDisconnect` says. */
+  fail(error: DSecError): void {
+    this.#finish(error);
+    this.#socket.terminate();
+  }
+
+  #receive(data: Buffer, binary: boolean): void {
+    if (this.#outcome === "ended") return;
+    const payload = data.subarray(1);
+    try {
+      if (!binary) throw new DSecError("protocol_error", "the server sent a text frame");
+      switch (data[0]) {
+        case execChannel.stdout:
+          return this.#output("stdout", payload);
+        case execChannel.stderr:
+          return this.#output("stderr", payload);
+        case execChannel.control:
+          return this.#control(JSON.parse(String(payload)) as ServerControl);
+        case execChannel.status:
+          return this.#status(JSON.parse(String(payload)) as ExecStatus);
+        default:
+          throw new DSecError("protocol_error", `the server sent a frame of the unknown channel ${data[0]}`);
+      }
+    } catch (error) {
+      this.fail(
+        error instanceof DSecError
+          ? error
+          : new DSecError("protocol_error", "the server sent a malformed frame", {
+              cause: error,
+              ambiguous: true,
+            }),
+      );
+    }
+  }
+
+  #output(stream: "stdout" | "stderr", bytes: Buffer): void {
+    const consumed = this.#events.output(stream, bytes);
+    if (consumed === undefined) return;
+    this.#socket.pause();
+    consumed.then(
+      () => this.#socket.resume(),
+      (cause: unknown) =>
+        this.fail(
+          cause instanceof DSecError
+            ? cause
+            : new DSecError("cancelled", "the receiver of the output failed", { cause, ambiguous: true }),
+        ),
+    );
+  }
+
+  #control(message: ServerControl): void {
+    // what a newer server may add is not for this client
+    if (message.type === "started") this.#events.started?.(message.execId, message.pid);
+    else if (message.type === "credit") {
+      this.#credit += message.bytes;
+      this.#release();
+    }
+  }
+
+  #status(status: ExecStatus): void {
+    this.#finish(status.type === "error" ? fromProblem(status.problem) : status);
+    this.#socket.close(1000);
+  }
+
+  #finish(outcome: Exclude<ExecStatus, { type: "error" }> | DSecError): void {
+    if (this.#outcome === "ended") return;
+    this.#outcome = "ended";
+    this.#unsubscribe();
+    this.#release();
+    this.#events.ended(outcome);
+  }
+
+  #release(): void {
+    const waiting = this.#waiting;
+    this.#waiting = undefined;
+    waiting?.();
+  }
+
+  #send(channel: number, payload: Uint8Array): void {
+    if (this.#outcome === "ended" || this.#socket.readyState !== this.#socket.OPEN) return;
+    const frame = Buffer.allocUnsafe(payload.length + 1);
+    frame[0] = channel;
+    frame.set(payload, 1);
+    this.#socket.send(frame);
+  }
+}
+
+/** Bytes of stdin in one frame. */
+const maxStdinFrame = 65_536;
+
+type StartOrSignal =
+  { readonly type: "start"; readonly spec: ExecSpecInput } | Extract<ClientControl, { type: "signal" }>;
+
+function control(message: StartOrSignal): Uint8Array {
+  return json(message);
+}
+
+function json(value: unknown): Uint8Array {
+  return Buffer.from(JSON.stringify(value));
+}
+
+function lost(message: string, cause?: unknown): DSecError {
+  return new DSecError("connection_lost", message, {
+    ambiguous: true,
+    ...(cause === undefined ? {} : { cause }),
+  });
+}

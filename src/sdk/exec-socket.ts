@@ -1,0 +1,90 @@
+import type { IncomingMessage } from "node:http";
+import type { WebSocket } from "ws";
+import { DSecError } from "../protocol/errors.ts";
+import { maxExecFrame } from "../protocol/exec-frames.ts";
+import { routePath } from "../protocol/routes.ts";
+import { type Address, parseAddress } from "../wire/address.ts";
+import { cancelledError, connectionError, type Progress } from "../wire/client/connection-error.ts";
+import { refuseProblem } from "../wire/client/response.ts";
+import { withRetries } from "../wire/client/retry.ts";
+import type { Connection } from "./open-connection.ts";
+
+/** An open WebSocket on which nothing has been sent yet. */
+export interface ExecSocket {
+  readonly socket: WebSocket;
+}
+
+/** Milliseconds for connection and upgrade: a sandbox may have to be resumed first. */
+const handshakeMs = 60_000;
+
+/**
+ * Opens the WebSocket of an exec. Until its first frame nothing has happened, so it is tried again when the connection fails.
+ * @throws DSecError the server's problem (`not_found`, `sandbox_not_running`…), `coordinator_unreachable`, `cancelled`; never ambiguous
+ */
+export async function openExecSocket(
+  connection: Connection,
+  ref: string,
+  signal: AbortSignal | undefined,
+): Promise<ExecSocket> {
+  const { WebSocket } = await import("ws");
+  const url = socketUrl(parseAddress(connection.address), routePath("exec", { ref }));
+  return withRetries(true, signal, async () => {
+    const socket = new WebSocket(url, {
+      headers: { authorization: `Bearer ${connection.token}` },
+      perMessageDeflate: false,
+      skipUTF8Validation: true,
+      followRedirects: false,
+      handshakeTimeout: handshakeMs,
+      maxPayload: maxExecFrame + 1024,
+      ...(connection.ca === undefined ? {} : { ca: connection.ca }),
+    });
+    await opened(socket, connection.address, signal);
+    return { socket };
+  });
+}
+
+function opened(socket: WebSocket, address: string, signal: AbortSignal | undefined): Promise<void> {
+  const progress: Progress = { peer: "coordinator", address, connected: false, changes: false };
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      reject(cancelledError(signal?.reason, progress));
+      socket.terminate();
+    };
+    const settle = (): void => {
+      signal?.removeEventListener("abort", abort);
+      socket.off("error", fail);
+    };
+    const fail = (error: unknown): void => {
+      settle();
+      // terminating a socket that connects makes it emit one more error
+      socket.on("error", () => undefined);
+      reject(handshakeError(error, progress));
+    };
+    socket.once("open", () => {
+      settle();
+      resolve();
+    });
+    socket.on("error", fail);
+    socket.once("unexpected-response", (request, response: IncomingMessage) => {
+      const unexpected = new DSecError("protocol_error", "the server answered an upgrade without one");
+      void refuseProblem(response)
+        .then(() => fail(unexpected), fail)
+        .finally(() => request.destroy());
+    });
+    if (signal?.aborted === true) abort();
+    else signal?.addEventListener("abort", abort, { once: true });
+  });
+}
+
+/** A connection that stood and broke is told from one that never did by its errno. */
+function handshakeError(error: unknown, progress: Progress): DSecError {
+  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  const connected = code === "ECONNRESET" || code === "EPIPE" || code === undefined;
+  return connectionError(error, { ...progress, connected });
+}
+
+function socketUrl(address: Address, path: string): string {
+  if (address.kind === "unix") return `ws+unix:${address.path}:${path}`;
+  const host = address.host.includes(":") ? `[${address.host}]` : address.host;
+  return `${address.tls ? "wss" : "ws"}://${host}:${address.port}${path}`;
+}

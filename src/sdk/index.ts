@@ -1,0 +1,30 @@
+/** The library: `import { DSecClient } from "dsec"`. */
+export { DSecClient } from "./client.ts";
+export type { ContainerArgs, CreateOptions, ListOptions, ReclaimArgs, SandboxPage } from "./client.ts";
+export { Sandbox } from "./sandbox.ts";
+export type { CallOptions, LogOptions } from "./sandbox.ts";
+export type { OpenOptions } from "./open-connection.ts";
+export { ExecProcess } from "./exec-process.ts";
+export type { CollectOptions, ExecResult, OutputCallback } from "./exec-collect.ts";
+export type { Command, ExecOptions, SpawnOptions } from "./exec-options.ts";
+export { configPath, connectionKeys, readConfigFile } from "./config.ts";
+export type { ConfigFile, Connection, ConnectionKey } from "./config.ts";
+export { resolveSettings } from "./settings.ts";
+export type { GivenSettings, Settings } from "./settings.ts";
+export { DSecError, errorTable, isErrorCode } from "../protocol/errors.ts";
+export type { ErrorCode } from "../protocol/errors.ts";
+export type { ExecExit, ExecRecord, ExecSpecInput, LogLine } from "../protocol/exec.ts";
+export type { BackendReport, NodeList, NodeStatus } from "../protocol/node.ts";
+export type {
+  BackendKind,
+  EndReason,
+  ReclaimResult,
+  Sandbox as SandboxInfo,
+  SandboxEvent,
+  SandboxFilter,
+  SandboxSpecInput,
+  SandboxState,
+  SandboxUpdate,
+  Usage,
+  WatchEvent,
+} from "../protocol/sandbox.ts";

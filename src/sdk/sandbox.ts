@@ -1,0 +1,196 @@
+import { DSecError } from "../protocol/errors.ts";
+import type { ExecList, ExecRecord, LogLine } from "../protocol/exec.ts";
+import type {
+  Sandbox as SandboxInfo,
+  SandboxEvent,
+  SandboxState,
+  SandboxUpdate,
+} from "../protocol/sandbox.ts";
+import { endedStates } from "../protocol/states.ts";
+import type { HttpClient } from "../wire/client/http-client.ts";
+import { type CollectOptions, collectExec, type ExecResult } from "./exec-collect.ts";
+import { detachExec } from "./exec-detached.ts";
+import { type Command, type ExecOptions, execSpec, type SpawnOptions } from "./exec-options.ts";
+import { type ExecProcess, spawnExec } from "./exec-process.ts";
+import type { Connection } from "./open-connection.ts";
+
+export interface CallOptions {
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface LogOptions extends CallOptions {
+  /** Of which exec; default: the one the sandbox ends with, else the newest recorded. */
+  readonly exec?: string;
+  /** Go on until the command ends. */
+  readonly follow?: boolean;
+  /** Lines from the end. */
+  readonly tail?: number;
+  /** Milliseconds since the epoch. */
+  readonly since?: number;
+}
+
+/** Milliseconds of one long poll. */
+const pollMs = 60_000;
+
+/**
+ * One sandbox of a fleet. `await using` stops it at the end of the block.
+ * Every call takes an AbortSignal and rejects with a {@link DSecError}.
+ */
+export class Sandbox implements AsyncDisposable {
+  readonly #http: HttpClient;
+  readonly #connection: Connection;
+  #info: SandboxInfo;
+
+  constructor(http: HttpClient, connection: Connection, info: SandboxInfo) {
+    this.#http = http;
+    this.#connection = connection;
+    this.#info = info;
+  }
+
+  get id(): string {
+    return this.#info.id;
+  }
+
+  get name(): string | undefined {
+    return this.#info.name;
+  }
+
+  /** As of the last answer about it. */
+  get state(): SandboxState {
+    return this.#info.state;
+  }
+
+  /** The whole record, as of the last answer about it. */
+  get info(): SandboxInfo {
+    return this.#info;
+  }
+
+  /**
+   * Runs a command to its end. A command that fails is a result, not an error.
+   * @throws DSecError `command_not_found`, `no_such_cwd`, `sandbox_not_running`, `output_too_large`, …; `connection_lost`
+   *   with `ambiguous` when the outcome is unknown
+   */
+  async exec(command: Command, options: CollectOptions = {}): Promise<ExecResult> {
+    return collectExec(this.#connection, this.id, command, options);
+  }
+
+  /** Runs one line of shell by `/bin/sh -c`. Each call has a shell of its own. */
+  async runShell(line: string, options: CollectOptions = {}): Promise<ExecResult> {
+    return this.exec(["/bin/sh", "-c", line], options);
+  }
+
+  /** Starts a process with streams; resolves when it runs. */
+  async spawn(command: Command, options: SpawnOptions = {}): Promise<ExecProcess> {
+    return spawnExec(this.#connection, this.id, execSpec(command, options), options.signal);
+  }
+
+  /** Starts a process that runs without a connection; its output is recorded. @returns its exec id, for {@link logs} */
+  async execDetached(command: Command, options: ExecOptions = {}): Promise<string> {
+    const spec = { record: true, ...execSpec(command, options) };
+    return detachExec(this.#connection, this.id, spec, options.signal);
+  }
+
+  /** Ends it; resolves when nothing of it runs any more. Legal in every state. */
+  async stop(options: CallOptions = {}): Promise<SandboxInfo> {
+    // a second stop answers the same: stopping is idempotent
+    return this.#update(
+      await this.#http.json<SandboxInfo>("stopSandbox", {
+        params: { ref: this.id },
+        body: {},
+        idempotent: true,
+        ...options,
+      }),
+    );
+  }
+
+  /** Ends it if need be and forgets its record and logs. */
+  async remove(options: CallOptions = {}): Promise<void> {
+    await this.#http.json("removeSandbox", { params: { ref: this.id }, ...options });
+  }
+
+  /** Renews the idle deadline. @param options.ttlRunningStop new idle seconds; 0 means never */
+  async touch(options: CallOptions & { readonly ttlRunningStop?: number } = {}): Promise<SandboxInfo> {
+    const { ttlRunningStop, signal } = options;
+    const body = ttlRunningStop === undefined ? {} : { ttlRunningStop };
+    const params = { ref: this.id };
+    return this.#update(
+      await this.#http.json<SandboxInfo>("touchSandbox", { params, body, signal, idempotent: true }),
+    );
+  }
+
+  /** Changes limits or labels while it runs. */
+  async update(changes: SandboxUpdate, options: CallOptions = {}): Promise<SandboxInfo> {
+    const params = { ref: this.id };
+    return this.#update(
+      await this.#http.json<SandboxInfo>("updateSandbox", {
+        params,
+        body: changes,
+        idempotent: true,
+        ...options,
+      }),
+    );
+  }
+
+  /** Resolves when it has ended, or with its record as it is after `timeoutMs`. */
+  async wait(options: CallOptions & { readonly timeoutMs?: number } = {}): Promise<SandboxInfo> {
+    const { signal, timeoutMs = Number.POSITIVE_INFINITY } = options;
+    const deadline = performance.now() + timeoutMs;
+    for (;;) {
+      const left = Math.max(0, Math.ceil(deadline - performance.now()));
+      const query = { timeoutMs: Math.min(left, pollMs) };
+      const info = await this.#http.json<SandboxInfo>("waitSandbox", {
+        params: { ref: this.id },
+        query,
+        signal,
+      });
+      this.#update(info);
+      if (endedStates.includes(info.state) || performance.now() >= deadline) return info;
+    }
+  }
+
+  /** Asks for its record again, with its usage. */
+  async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
+    return this.#update(
+      await this.#http.json<SandboxInfo>("getSandbox", { params: { ref: this.id }, ...options }),
+    );
+  }
+
+  /** Recorded output. Ends after the line of type `end`; a connection that ends before it is an error. */
+  async *logs(options: LogOptions = {}): AsyncGenerator<LogLine, void, undefined> {
+    const { signal, ...query } = options;
+    const lines = await this.#http.lines<LogLine>("logs", { params: { ref: this.id }, query, signal });
+    for await (const line of lines) {
+      yield line;
+      if (line.type === "end") return;
+    }
+    throw new DSecError("connection_lost", "the log ended before its end");
+  }
+
+  /** What happened to it. */
+  async events(options: CallOptions = {}): Promise<SandboxEvent[]> {
+    const answer = await this.#http.json<{ items: SandboxEvent[] }>("listEvents", {
+      params: { ref: this.id },
+      ...options,
+    });
+    return answer.items;
+  }
+
+  /** Its commands. */
+  async execs(options: CallOptions = {}): Promise<ExecRecord[]> {
+    return (await this.#http.json<ExecList>("listExecs", { params: { ref: this.id }, ...options })).items;
+  }
+
+  /** Stops it; one that is already gone is fine. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    try {
+      await this.stop();
+    } catch (error) {
+      if (!(error instanceof DSecError && error.code === "not_found")) throw error;
+    }
+  }
+
+  #update(info: SandboxInfo): SandboxInfo {
+    this.#info = info;
+    return info;
+  }
+}
