@@ -22,7 +22,17 @@ export class ExecConnection {
   #credit = stdinWindow;
   #waiting: (() => void) | undefined;
 
-  constructor(
+  /** Sends the spec; from here on the exec may have happened. */
+  static start(
+    socket: ExecSocket,
+    spec: ExecSpecInput,
+    events: ExecEvents,
+    signal: AbortSignal | undefined,
+  ): ExecConnection {
+    return new ExecConnection(socket, spec, events, signal);
+  }
+
+  private constructor(
     { socket }: ExecSocket,
     spec: ExecSpecInput,
     events: ExecEvents,
