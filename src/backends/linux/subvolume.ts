@@ -1,5 +1,6 @@
 /** btrfs subvolumes with a limit of their own, by ioctl: no process is spawned. */
 import { closeSync, openSync } from "node:fs";
+import koffi from "koffi";
 import { ioctl, isErrno } from "./libc.ts";
 
 const request = {
@@ -20,7 +21,8 @@ const limitReferenced = 1n;
 const firstFreeObject = 256n;
 
 function volumeArguments(name: string): Buffer {
-  if (name.includes("/") || Buffer.byteLength(name) > longestName) throw new RangeError(`not a name: ${name}`);
+  if (name.includes("/") || Buffer.byteLength(name) > longestName)
+    throw new RangeError(`not a name: ${name}`);
   const args = Buffer.alloc(4096);
   args.write(name, 8);
   return args;
@@ -38,12 +40,43 @@ function withDirectory<T>(path: string, work: (fd: number) => T): T {
 
 /** Makes an empty subvolume, owned by the caller, mode 0755. @throws LinuxError */
 export function createSubvolume(parent: string, name: string): void {
-  withDirectory(parent, (fd) => ioctl("BTRFS_IOC_SUBVOL_CREATE", fd, request.createSubvolume, volumeArguments(name)));
+  withDirectory(parent, (fd) =>
+    ioctl("BTRFS_IOC_SUBVOL_CREATE", fd, request.createSubvolume, volumeArguments(name)),
+  );
 }
 
-/** Removes a subvolume with all it holds; the file system frees the space in the background. @throws LinuxError */
-export function destroySubvolume(parent: string, name: string): void {
-  withDirectory(parent, (fd) => ioctl("BTRFS_IOC_SNAP_DESTROY", fd, request.destroySubvolume, volumeArguments(name)));
+/**
+ * Removes a subvolume with all it holds. The file system frees the space in the background, but forgetting what is cached of it
+ * can take the call tens of milliseconds: it runs on another thread.
+ *
+ * @throws LinuxError
+ */
+export async function destroySubvolume(parent: string, name: string): Promise<void> {
+  await onThread("BTRFS_IOC_SNAP_DESTROY", parent, request.destroySubvolume, volumeArguments(name));
+}
+
+/** An ioctl on a directory that may take long. */
+async function onThread(name: string, directory: string, code: number, args: Buffer): Promise<void> {
+  const fd = openSync(directory, "r");
+  try {
+    // errno stays on the other thread; a call that failed is made again here, fails again, and says why.
+    if ((await ioctlOnThread(fd, code, args)) === -1) ioctl(name, fd, code, args);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+let ioctlFunction: ReturnType<ReturnType<typeof koffi.load>["func"]> | undefined;
+
+function ioctlOnThread(fd: number, code: number, args: Buffer): Promise<number> {
+  ioctlFunction ??= koffi.load(null).func("int ioctl(int fd, unsigned long request, void *argument)");
+  const call = ioctlFunction;
+  return new Promise((resolve, reject) => {
+    call.async(fd, code, args, (error: Error | null, result: number) => {
+      if (error === null) resolve(result);
+      else reject(error);
+    });
+  });
 }
 
 /** The number that a subvolume has on its file system, never reused. @throws LinuxError */
@@ -91,9 +124,9 @@ export function destroyQuotaGroup(mountPoint: string, id: bigint): void {
   withDirectory(mountPoint, (fd) => ioctl("BTRFS_IOC_QGROUP_CREATE", fd, request.quotaGroupCreate, args));
 }
 
-/** Asks the file system to commit, without waiting; its cleaner then frees what removed subvolumes held. @throws LinuxError */
-export function startCommit(mountPoint: string): void {
-  withDirectory(mountPoint, (fd) => ioctl("BTRFS_IOC_START_SYNC", fd, request.startSync, Buffer.alloc(8)));
+/** Has the file system begin a commit, after which its cleaner frees what removed subvolumes held. @throws LinuxError */
+export async function startCommit(mountPoint: string): Promise<void> {
+  await onThread("BTRFS_IOC_START_SYNC", mountPoint, request.startSync, Buffer.alloc(8));
 }
 
 /** The UUID under which /sys/fs/btrfs shows the file system. @throws LinuxError */

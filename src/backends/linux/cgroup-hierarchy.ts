@@ -1,0 +1,40 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { CgroupHierarchy } from "./cgroup.ts";
+import { childNames } from "./cgroup-files.ts";
+import { CgroupV1 } from "./cgroup-v1.ts";
+import { CgroupV2 } from "./cgroup-v2.ts";
+import { listMounts, type MountInfo } from "./mount.ts";
+
+/** What sandboxes are limited by. */
+const wanted = ["cpu", "cpuacct", "cpuset", "memory", "pids", "devices", "freezer", "blkio"];
+
+/**
+ * Which control groups this machine has.
+ *
+ * @throws Error when none are mounted
+ */
+export function detectCgroups(mounts: readonly MountInfo[] = listMounts()): CgroupHierarchy {
+  const v1 = mounts.filter((mount) => mount.type === "cgroup");
+  const v2 = mounts.find((mount) => mount.type === "cgroup2");
+  const controllers = new Map<string, string>();
+  for (const mount of v1)
+    for (const option of mount.superOptions.split(","))
+      if (wanted.includes(option)) controllers.set(option, mount.target);
+  if (controllers.size > 0) {
+    const targets = [...v1, ...(v2 === undefined ? [] : [v2])].map((mount) => mount.target);
+    return {
+      mode: v2 === undefined ? "legacy" : "hybrid",
+      controllers: new Set(controllers.keys()),
+      cgroup: (path) => new CgroupV1(path, controllers, targets),
+      children: (path) => [...new Set(targets.flatMap((target) => childNames(join(target, path))))],
+    };
+  }
+  if (v2 === undefined) throw new Error("no control groups are mounted");
+  return {
+    mode: "unified",
+    controllers: new Set(readFileSync(join(v2.target, "cgroup.controllers"), "utf8").trim().split(" ")),
+    cgroup: (path) => new CgroupV2(path, v2.target),
+    children: (path) => childNames(join(v2.target, path)),
+  };
+}

@@ -1,0 +1,98 @@
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Cgroup, CgroupLimits, CgroupUsage } from "./cgroup.ts";
+import { descendants, keyedValue, killMembers, readProcesses, writeAll } from "./cgroup-files.ts";
+import { cpuPeriodMicros, cpuQuotaMicros, cpuShares } from "./cgroup-values.ts";
+import { isErrno } from "./libc.ts";
+
+const nanosPerSecond = 1e9;
+
+/** A group of the v1 interface: one directory per mounted hierarchy, an empty v2 hierarchy included. */
+export class CgroupV1 implements Cgroup {
+  readonly path: string;
+  readonly #controllers: ReadonlyMap<string, string>;
+  readonly #mounts: readonly string[];
+
+  /**
+   * @param controllers mount point by controller
+   * @param mounts every hierarchy's mount point
+   */
+  constructor(path: string, controllers: ReadonlyMap<string, string>, mounts: readonly string[]) {
+    this.path = path;
+    this.#controllers = controllers;
+    this.#mounts = mounts;
+  }
+
+  usage(): CgroupUsage {
+    const inactive = keyedValue(this.#read("memory", "memory.stat"), "total_inactive_file");
+    return {
+      memoryBytes: Math.max(0, Number(this.#read("memory", "memory.usage_in_bytes")) - inactive),
+      cpuSeconds: Number(this.#read("cpuacct", "cpuacct.usage")) / nanosPerSecond,
+      pids: Number(this.#read("pids", "pids.current")),
+      oomKills: keyedValue(this.#read("memory", "memory.oom_control"), "oom_kill"),
+    };
+  }
+
+  oomKills(): number {
+    try {
+      return keyedValue(this.#read("memory", "memory.oom_control"), "oom_kill");
+    } catch (error) {
+      if (isErrno(error, "ENOENT", "ENODEV")) return 0;
+      throw error;
+    }
+  }
+
+  processes(): number[] {
+    return [...new Set(this.directories().flatMap(readProcesses))];
+  }
+
+  setLimits(limits: Partial<CgroupLimits>): void {
+    writeAll([...this.#memoryFiles(limits), ...this.#otherFiles(limits)]);
+  }
+
+  kill(): number {
+    return killMembers(() => this.processes());
+  }
+
+  directories(): string[] {
+    return this.#mounts.flatMap((mount) => descendants(join(mount, this.path)));
+  }
+
+  /** The limit with swap may never be below the one without: the order follows from whether the limit rises. */
+  #memoryFiles({ memoryBytes }: Partial<CgroupLimits>): { path: string; value: string }[] {
+    if (memoryBytes === undefined) return [];
+    const memory = this.#file("memory", "memory.limit_in_bytes");
+    const withSwap = this.#file("memory", "memory.memsw.limit_in_bytes");
+    const paths = existsSync(withSwap) ? [memory, withSwap] : [memory];
+    if (Number(readFileSync(memory, "utf8")) < memoryBytes) paths.reverse();
+    return paths.map((path) => ({ path, value: String(memoryBytes) }));
+  }
+
+  #otherFiles(limits: Partial<CgroupLimits>): { path: string; value: string }[] {
+    const files: { path: string; value: string }[] = [];
+    if (limits.cpus !== undefined) {
+      const shares = cpuShares({ cpus: limits.cpus, class: limits.class ?? "latency-sensitive" });
+      files.push({ path: this.#file("cpu", "cpu.shares"), value: String(shares) });
+    }
+    if (limits.cpuLimit !== undefined) {
+      files.push({ path: this.#file("cpu", "cpu.cfs_period_us"), value: String(cpuPeriodMicros) });
+      files.push({
+        path: this.#file("cpu", "cpu.cfs_quota_us"),
+        value: String(cpuQuotaMicros(limits.cpuLimit) ?? -1),
+      });
+    }
+    if (limits.pids !== undefined)
+      files.push({ path: this.#file("pids", "pids.max"), value: String(limits.pids) });
+    return files;
+  }
+
+  #file(controller: string, name: string): string {
+    const mount = this.#controllers.get(controller);
+    if (mount === undefined) throw new Error(`the ${controller} controller is not mounted`);
+    return join(mount, this.path, name);
+  }
+
+  #read(controller: string, name: string): string {
+    return readFileSync(this.#file(controller, name), "utf8");
+  }
+}
