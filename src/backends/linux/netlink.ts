@@ -1,7 +1,11 @@
 /** rtnetlink: links, addresses, routes and neighbours, by messages to the kernel. IPv4 addresses are four bytes. */
 import { closeDescriptor, libcFunction, LinuxError } from "./libc.ts";
 
-const socketFunction = libcFunction<[number, number, number]>("socket", ["int domain", "int type", "int protocol"]);
+const socketFunction = libcFunction<[number, number, number]>("socket", [
+  "int domain",
+  "int type",
+  "int protocol",
+]);
 const sendFunction = libcFunction<[number, Uint8Array, number, number]>("send", [
   "int fd",
   "const void *buffer",
@@ -160,7 +164,12 @@ export function deleteLink(name: string): NetlinkMessage {
 
 /** Adds an address (/32) to a link; no error when it has it. */
 export function newAddress(index: number, address: Buffer): NetlinkMessage {
-  return { name: "RTM_NEWADDR", type: 20, flags: flag.create | flag.replace, body: addressBody(index, address) };
+  return {
+    name: "RTM_NEWADDR",
+    type: 20,
+    flags: flag.create | flag.replace,
+    body: addressBody(index, address),
+  };
 }
 
 export function deleteAddress(index: number, address: Buffer): NetlinkMessage {

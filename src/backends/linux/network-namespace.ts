@@ -36,4 +36,3 @@ export function inNewNetworkNamespace<T>(home: number, work: () => T): T {
 export function linkIndex(name: string): number {
   return indexFunction(name);
 }
-

@@ -1,0 +1,51 @@
+import { mkdir, readdir, rm, stat, statfs } from "node:fs/promises";
+import { join } from "node:path";
+import { isErrno } from "../../backends/linux/libc.ts";
+import type { Scratch, ScratchDirectory } from "./scratch.ts";
+
+/** Scratch on any file system, without limits and without figures: only for those who asked for it. */
+export class PlainScratch implements Scratch {
+  readonly limited = false;
+  readonly #root: string;
+
+  /** @param root a directory that holds nothing but scratch directories */
+  constructor(root: string) {
+    this.#root = root;
+  }
+
+  async create(id: string): Promise<ScratchDirectory> {
+    await mkdir(join(this.#root, id), { mode: 0o700 });
+    return this.#directory(id);
+  }
+
+  async find(id: string): Promise<ScratchDirectory | undefined> {
+    try {
+      await stat(join(this.#root, id));
+    } catch (error) {
+      if (isErrno(error, "ENOENT")) return undefined;
+      throw error;
+    }
+    return this.#directory(id);
+  }
+
+  async list(): Promise<string[]> {
+    return readdir(this.#root);
+  }
+
+  async disk(): Promise<{ totalBytes: number; availableBytes: number }> {
+    const { blocks, bavail, bsize } = await statfs(this.#root);
+    return { totalBytes: blocks * bsize, availableBytes: bavail * bsize };
+  }
+
+  async close(): Promise<void> {}
+
+  #directory(id: string): ScratchDirectory {
+    const path = join(this.#root, id);
+    return {
+      path,
+      usage: async () => 0,
+      full: async () => false,
+      destroy: () => rm(path, { recursive: true, force: true, maxRetries: 3 }),
+    };
+  }
+}
