@@ -1,0 +1,87 @@
+import { Worker } from "node:worker_threads";
+import { DSecError } from "../../protocol/errors.ts";
+import type { AddressRange } from "./address-range.ts";
+import type { MadeNamespace, NamespacePlan, WorkerAnswer, WorkerRequest } from "./namespace-worker.ts";
+
+interface Pending {
+  readonly resolve: (answer: WorkerAnswer) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** Has a thread of its own make and remove network namespaces and their links, in the order in which it is asked. */
+export class NamespaceMaker {
+  readonly #range: AddressRange;
+  readonly #worker: Worker;
+  readonly #pending: Pending[] = [];
+  #ended: Error | undefined;
+
+  constructor(range: AddressRange) {
+    this.#range = range;
+    // From source it is a .ts file, as built a .js file.
+    const extension = import.meta.url.slice(import.meta.url.lastIndexOf("."));
+    this.#worker = new Worker(new URL(`./namespace-worker${extension}`, import.meta.url), {
+      name: "namespaces",
+      resourceLimits: { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 4 },
+    });
+    this.#worker.on("message", (answer: WorkerAnswer) => this.#pending.shift()?.resolve(answer));
+    this.#worker.on("error", (error) => {
+      this.#end(
+        new DSecError("internal", "the thread that makes network namespaces failed", { cause: error }),
+      );
+    });
+    this.#worker.on("exit", () => this.#end(new DSecError("cancelled", "the network is closed")));
+    this.#worker.unref();
+  }
+
+  /** Gives the node its address in the range. @throws DSecError `backend_unavailable` */
+  async claimRange(): Promise<void> {
+    await this.#ask({ type: "claim", ...this.#rangeParts() });
+  }
+
+  async unclaimRange(): Promise<void> {
+    await this.#ask({ type: "unclaim", ...this.#rangeParts() });
+  }
+
+  /** Makes namespaces; the caller closes the descriptors. */
+  async make(plans: readonly NamespacePlan[]): Promise<readonly MadeNamespace[]> {
+    const answer = await this.#ask({ type: "make", gateway: this.#range.gateway, plans });
+    return answer.made ?? [];
+  }
+
+  /** Removes links, and so what connects the namespaces behind them. Those that are gone are no error. */
+  async deleteLinks(links: readonly string[]): Promise<void> {
+    await this.#ask({ type: "delete", links });
+  }
+
+  async close(): Promise<void> {
+    await this.#worker.terminate();
+  }
+
+  #rangeParts(): { gateway: string; network: string; prefixLength: number } {
+    const { gateway, network, prefixLength } = this.#range;
+    return { gateway, network, prefixLength };
+  }
+
+  async #ask(request: WorkerRequest): Promise<WorkerAnswer> {
+    if (this.#ended !== undefined) throw this.#ended;
+    this.#worker.ref();
+    try {
+      const answer = await new Promise<WorkerAnswer>((resolve, reject) => {
+        this.#pending.push({ resolve, reject });
+        // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread has no origin
+        this.#worker.postMessage(request);
+      });
+      if (answer.failure === undefined) return answer;
+      throw new DSecError("backend_unavailable", "the kernel refuses what the sandboxes' network needs", {
+        cause: new Error(answer.failure.message),
+      });
+    } finally {
+      if (this.#pending.length === 0) this.#worker.unref();
+    }
+  }
+
+  #end(reason: Error): void {
+    this.#ended ??= reason;
+    for (const { reject } of this.#pending.splice(0)) reject(reason);
+  }
+}

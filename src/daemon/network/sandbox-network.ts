@@ -1,0 +1,166 @@
+import { closeSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { DSecError } from "../../protocol/errors.ts";
+import { throwIfCancelled } from "../resources/program.ts";
+import { AddressAllocator } from "./address-allocator.ts";
+import { AddressRange } from "./address-range.ts";
+import { applyFirewall, removeFirewall } from "./firewall.ts";
+import { LinkNames } from "./link-name.ts";
+import { NamespaceMaker } from "./namespace-maker.ts";
+import { NamespacePool } from "./namespace-pool.ts";
+import { findRangeConflict } from "./node-routes.ts";
+
+const linkDirectory = "/sys/class/net";
+/** Links removed at a time by a sweep. */
+const sweepBatch = 32;
+
+export interface NetworkOptions {
+  readonly runDir: string;
+  /** Names the nftables table and, in short, the links. */
+  readonly instance: string;
+  /** IPv4, e.g. `10.213.0.0/16`. */
+  readonly range: string;
+}
+
+/** A sandbox's connection to its node. */
+export interface NetworkLease {
+  /** Valid until {@link detach}. */
+  readonly netnsPath: string;
+  readonly address: string;
+  /** Name of the host's end. */
+  readonly link: string;
+  /** Closes the daemon's descriptor: the namespace then lives as long as processes are in it. Idempotent. */
+  detach(): void;
+  /** Detaches, and gives the address back. Idempotent. */
+  release(): void;
+}
+
+/**
+ * The network of a node's sandboxes: a namespace and a veth pair for each, rules that let nothing out, one range of addresses.
+ * The rules are in force before the first link exists, and stay when the daemon leaves sandboxes behind.
+ */
+export class SandboxNetwork {
+  readonly #options: NetworkOptions;
+  readonly #names: LinkNames;
+  readonly #range: AddressRange;
+  readonly #addresses: AddressAllocator;
+  readonly #maker: NamespaceMaker;
+  readonly #pool: NamespacePool;
+
+  private constructor(options: NetworkOptions, names: LinkNames, range: AddressRange, maker: NamespaceMaker) {
+    this.#options = options;
+    this.#names = names;
+    this.#range = range;
+    this.#maker = maker;
+    this.#addresses = new AddressAllocator(range, (number) =>
+      existsSync(join(linkDirectory, names.nameOf(number))),
+    );
+    this.#pool = new NamespacePool(range, names, this.#addresses, maker);
+  }
+
+  /**
+   * Puts the rules in force and begins to make namespaces.
+   *
+   * @throws DSecError `config_invalid`, `address_in_use` naming what lies in the range, `backend_unavailable`
+   */
+  static async open(options: NetworkOptions): Promise<SandboxNetwork> {
+    const range = AddressRange.parse(options.range);
+    const names = new LinkNames(options.instance);
+    await mkdir(options.runDir, { recursive: true });
+    const claimFile = join(options.runDir, "network-range");
+    const claimed = readIfThere(claimFile);
+    if (claimed !== range.toString()) {
+      if (claimed !== undefined)
+        await withMaker(AddressRange.parse(claimed), (maker) => maker.unclaimRange());
+      const conflict = findRangeConflict(range, names.prefix);
+      if (conflict !== undefined) {
+        throw new DSecError(
+          "address_in_use",
+          `the range ${range.toString()} for sandboxes overlaps ${conflict.description}: choose another with --network-range`,
+        );
+      }
+    }
+    await applyFirewall(options.instance, names.prefix);
+    const maker = new NamespaceMaker(range);
+    try {
+      writeFileSync(claimFile, range.toString());
+      await maker.claimRange();
+      return new SandboxNetwork(options, names, range, maker);
+    } catch (error) {
+      await maker.close();
+      throw error;
+    }
+  }
+
+  /** A namespace for a sandbox. @throws DSecError `cancelled`, `no_capacity`, `backend_unavailable` */
+  async acquire(signal: AbortSignal): Promise<NetworkLease> {
+    const member = await this.#pool.take(signal);
+    return this.#lease(member.number, member.fd);
+  }
+
+  /** Takes up the connection of a sandbox that an earlier daemon made; undefined when the link is none of this instance's. */
+  adopt(link: string): NetworkLease | undefined {
+    const number = this.#names.numberOf(link);
+    if (number === undefined || number >= this.#range.size) return undefined;
+    this.#addresses.hold(number);
+    return this.#lease(number, undefined);
+  }
+
+  /** Removes the instance's links that neither a lease, nor the pool, nor `keep` has. Returns their names. */
+  async sweep(keep: ReadonlySet<string>, signal: AbortSignal): Promise<string[]> {
+    const left = readdirSync(linkDirectory).filter((link) => {
+      const number = this.#names.numberOf(link);
+      return number !== undefined && !keep.has(link) && !this.#addresses.isUsed(number);
+    });
+    for (let start = 0; start < left.length; start += sweepBatch) {
+      throwIfCancelled(signal);
+      await this.#maker.deleteLinks(left.slice(start, start + sweepBatch));
+    }
+    return left;
+  }
+
+  /** Ends the pool. With `everything`, also removes the rules and the node's address: only when no sandbox is left. */
+  async close(options: { everything: boolean }): Promise<void> {
+    await this.#pool.close();
+    if (options.everything) {
+      await this.#maker.unclaimRange();
+      await removeFirewall(this.#options.instance);
+      rmSync(join(this.#options.runDir, "network-range"), { force: true });
+    }
+    await this.#maker.close();
+  }
+
+  #lease(number: number, fd: number | undefined): NetworkLease {
+    let open = fd;
+    let released = false;
+    const detach = () => {
+      if (open !== undefined) closeSync(open);
+      open = undefined;
+    };
+    return {
+      netnsPath: fd === undefined ? "" : `/proc/${process.pid}/fd/${fd}`,
+      address: this.#range.addressAt(number),
+      link: this.#names.nameOf(number),
+      detach,
+      release: () => {
+        detach();
+        if (!released) this.#addresses.release(number);
+        released = true;
+      },
+    };
+  }
+}
+
+async function withMaker(range: AddressRange, work: (maker: NamespaceMaker) => Promise<void>): Promise<void> {
+  const maker = new NamespaceMaker(range);
+  try {
+    await work(maker);
+  } finally {
+    await maker.close();
+  }
+}
+
+function readIfThere(path: string): string | undefined {
+  return existsSync(path) ? readFileSync(path, "utf8") : undefined;
+}
