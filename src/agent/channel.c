@@ -72,7 +72,24 @@ void channel_free(struct channel *channel)
 	free(channel);
 }
 
-static void release(struct channel *channel)
+static const char *describe(enum error_code code)
+{
+	static const char *const text[] = {
+		[E_MALFORMED] = "malformed request",
+		[E_USER] = "no such user or group",
+		[E_CWD] = "cannot enter the working directory",
+		[E_NOT_FOUND] = "command not found",
+		[E_NOT_EXECUTABLE] = "command cannot be executed",
+		[E_LIMIT] = "too many channels or out of memory",
+		[E_SYSTEM] = "system call failed",
+		[E_NO_CHANNEL] = "no such channel",
+		[E_CHANNEL_USED] = "channel number was used before",
+		[E_CONTENT] = "content does not match",
+	};
+	return code < sizeof text / sizeof *text && text[code] ? text[code] : "";
+}
+
+void channel_release(struct channel *channel)
 {
 	unqueue(channel);
 	channel->attached = false;
@@ -98,24 +115,12 @@ void channel_fail(struct channel *channel, enum error_code code, int error)
 	if (channel->attached)
 		channel_ready(channel);
 	else if (!channel->released)
-		release(channel);
+		channel_release(channel);
 }
 
-static const char *describe(enum error_code code)
+void channel_refuse(uint32_t number, enum error_code code, int error)
 {
-	static const char *const text[] = {
-		[E_MALFORMED] = "malformed request",
-		[E_USER] = "no such user or group",
-		[E_CWD] = "cannot enter the working directory",
-		[E_NOT_FOUND] = "command not found",
-		[E_NOT_EXECUTABLE] = "command cannot be executed",
-		[E_LIMIT] = "too many channels or out of memory",
-		[E_SYSTEM] = "system call failed",
-		[E_NO_CHANNEL] = "no such channel",
-		[E_CHANNEL_USED] = "channel number was used before",
-		[E_CONTENT] = "content does not match",
-	};
-	return code < sizeof text / sizeof *text && text[code] ? text[code] : "";
+	out_error(number, code, error, describe(code));
 }
 
 static struct channel *channel_new(uint32_t number, enum kind kind)
@@ -167,7 +172,7 @@ static void open_channel(const struct frame *frame)
 		return;
 	if (channel)
 		channel_free(channel);
-	out_error(frame->channel, code, error, describe(code));
+	channel_refuse(frame->channel, code, error);
 }
 
 static bool acknowledge(struct channel *channel, const uint8_t *payload)
@@ -188,9 +193,9 @@ static bool resume(uint32_t number, struct channel *channel, const uint8_t *payl
 {
 	const uint64_t offsets[2] = { get64(payload), get64(payload + 8) };
 	if (!channel || channel->kind != KIND_EXEC)
-		out_error(number, E_NO_CHANNEL, 0, describe(E_NO_CHANNEL));
+		channel_refuse(number, E_NO_CHANNEL, 0);
 	else if (channel->attached || !exec_resume(channel, offsets))
-		out_error(number, E_MALFORMED, 0, describe(E_MALFORMED));
+		channel_refuse(number, E_MALFORMED, 0);
 	return true;
 }
 
@@ -239,7 +244,7 @@ bool channel_frame(const struct frame *frame)
 	case F_ACK:
 		return acknowledge(channel, payload);
 	case F_RELEASE:
-		release(channel);
+		channel_release(channel);
 		return true;
 	default:
 		return false;
@@ -329,7 +334,7 @@ void channels_detach(void)
 			continue;
 		channel->attached = false;
 		if (channel->kind != KIND_EXEC || channel->failed)
-			release(channel);
+			channel_release(channel);
 	}
 }
 
@@ -360,8 +365,8 @@ uint32_t channels_highest(void) { return highest; }
 static bool emit(struct channel *channel)
 {
 	if (channel->failed) {
-		out_error(channel->number, channel->code, channel->error, describe(channel->code));
-		release(channel);
+		channel_refuse(channel->number, channel->code, channel->error);
+		channel_release(channel);
 		return false;
 	}
 	if (channel->started_due) {

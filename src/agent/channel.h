@@ -45,10 +45,9 @@ struct channel {
 	struct inbox in;
 	struct watch source; /* a dial's socket, a file operation's child */
 	uint64_t sent, acknowledged;
-	bool source_ended;
 	int source_error;
 	pid_t child; /* a file operation's, until reaped */
-	bool kill_child;
+	bool writing, confirmed, over;
 	struct exec exec;
 	struct dial dial;
 };
@@ -60,7 +59,11 @@ void channel_event(uint32_t number, enum event event, uint32_t events);
 void channel_ready(struct channel *channel);
 /* Ends it with an ERROR. */
 void channel_fail(struct channel *channel, enum error_code code, int error);
+/* Forgets it; it is freed when what it started has ended. */
+void channel_release(struct channel *channel);
 void channel_free(struct channel *channel);
+/* An ERROR frame. */
+void channel_refuse(uint32_t number, enum error_code code, int error);
 /* Whether one more released exec may stay to read what its background processes write. */
 bool channel_may_linger(void);
 

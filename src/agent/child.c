@@ -121,11 +121,7 @@ static void reset(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	umask(022);
 	setrlimit(RLIMIT_NOFILE, &descriptors);
-	int fd = proc_open("self/oom_score_adj", O_WRONLY);
-	if (fd >= 0) {
-		(void)!write(fd, "0", 1);
-		close(fd);
-	}
+	oom_reset();
 }
 
 static void become(const struct user *user)

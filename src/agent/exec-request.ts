@@ -1,6 +1,6 @@
 import { DSecError } from "../protocol/errors.ts";
 import { Field, FieldWriter } from "./fields.ts";
-import { allocFrame, FrameType, PAYLOAD_AT, PAYLOAD_MAX } from "./frame.ts";
+import { FrameType, PAYLOAD_MAX } from "./frame.ts";
 import type { GuestExecSpec } from "./guest.ts";
 
 const TERMINAL = 1;
@@ -51,7 +51,5 @@ export function encodeExec(channel: number, spec: GuestExecSpec, window: number)
   if (fields.length > PAYLOAD_MAX) {
     throw new DSecError("invalid_argument", "the command and its environment are longer than 256 KiB");
   }
-  const frame = allocFrame(FrameType.exec, channel, fields.length);
-  fields.writeTo(frame, PAYLOAD_AT);
-  return frame;
+  return fields.toFrame(FrameType.exec, channel);
 }

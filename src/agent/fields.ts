@@ -1,5 +1,5 @@
 /** The fields of requests: `tag u8, length u32, bytes` (PROTOCOL.md). */
-import { writeOffset } from "./frame.ts";
+import { allocFrame, PAYLOAD_AT, writeOffset } from "./frame.ts";
 
 export const Field = {
   argv: 1,
@@ -67,9 +67,10 @@ export class FieldWriter {
     return this;
   }
 
-  /** Writes all fields to `target` from `at` on, which must have room for {@link length} bytes. */
-  writeTo(target: Buffer, at: number): void {
-    let position = at;
+  /** A frame with all fields as its payload. */
+  toFrame(type: number, channel: number): Buffer {
+    const target = allocFrame(type, channel, this.length);
+    let position = PAYLOAD_AT;
     for (const { tag, value, length } of this.#parts) {
       target[position] = tag;
       target.writeUInt32LE(length, position + 1);
@@ -77,6 +78,7 @@ export class FieldWriter {
       else target.set(value, position + PREFIX);
       position += PREFIX + length;
     }
+    return target;
   }
 }
 

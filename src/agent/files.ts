@@ -1,13 +1,118 @@
-import type { GuestFiles } from "./guest.ts";
 import { DSecError } from "../protocol/errors.ts";
-const no = () => Promise.reject(new DSecError("unsupported", "not yet"));
+import { Field, FieldWriter } from "./fields.ts";
+import { FileChannel, type FileChannelOptions } from "./file-channel.ts";
+import { FrameType } from "./frame.ts";
+import type { GuestFileInfo, GuestFiles, GuestWriteOptions } from "./guest.ts";
+import type { Link } from "./link.ts";
+
+const Operation = { read: 1, write: 2, stat: 3, list: 4, mkdir: 5, remove: 6, rename: 7 } as const;
+const RECURSIVE = 1;
+const NO_FOLLOW = 2;
+const PATH_MAX = 4095;
+
+function checkPath(path: string): string {
+  if (!path.startsWith("/") || path.includes("\0") || Buffer.byteLength(path) > PATH_MAX) {
+    throw new DSecError("invalid_argument", `${JSON.stringify(path)} is not an absolute path`, {
+      details: { path },
+    });
+  }
+  return path;
+}
+
+/** File operations over a connection to the agent. */
 export class AgentFiles implements GuestFiles {
-  constructor(_link: unknown) {}
-  read = no;
-  write = no;
-  stat = no;
-  list = no;
-  mkdir = no;
-  remove = no;
-  rename = no;
+  readonly #link: Link;
+  readonly #window: number;
+
+  constructor(link: Link, window: number) {
+    this.#link = link;
+    this.#window = window;
+  }
+
+  async read(
+    path: string,
+    range: { offset?: number; length?: number },
+    sink: (chunk: Buffer) => void | Promise<void>,
+  ): Promise<GuestFileInfo> {
+    const fields = this.#request("read", path).u32(Field.window, this.#window);
+    if (range.offset !== undefined) fields.u64(Field.offset, range.offset);
+    if (range.length !== undefined) fields.u64(Field.length, range.length);
+    return this.#one(fields, { sentence: `cannot read ${path}`, path, onContent: sink });
+  }
+
+  async write(path: string, content: AsyncIterable<Uint8Array>, options: GuestWriteOptions): Promise<void> {
+    const fields = this.#request("write", path);
+    if (options.mode !== undefined) fields.u32(Field.mode, options.mode);
+    if (options.uid !== undefined) fields.u32(Field.uid, options.uid);
+    if (options.gid !== undefined) fields.u32(Field.gid, options.gid);
+    if (options.size !== undefined) fields.u64(Field.length, options.size);
+    if (options.sha256 !== undefined) fields.bytes(Field.sha256, options.sha256);
+    const channel = this.#start(fields, { sentence: `cannot write ${path}`, path });
+    await channel.started;
+    const failed = channel.done.then(
+      () => false,
+      () => true,
+    );
+    try {
+      for await (const chunk of content) {
+        await channel.content.write(chunk);
+        // The agent refused meanwhile: the rest need not be produced.
+        if (await Promise.race([failed, false])) break;
+      }
+      channel.content.end();
+    } catch (error) {
+      channel.fail(error instanceof Error ? error : new DSecError("internal", String(error)));
+    }
+    await channel.done;
+  }
+
+  async stat(path: string, options: { followSymlink: boolean }): Promise<GuestFileInfo> {
+    const fields = this.#request("stat", path);
+    if (!options.followSymlink) fields.u32(Field.fileFlags, NO_FOLLOW);
+    return this.#one(fields, { sentence: `cannot stat ${path}`, path });
+  }
+
+  async list(path: string): Promise<GuestFileInfo[]> {
+    const channel = this.#start(this.#request("list", path), { sentence: `cannot list ${path}`, path });
+    await channel.done;
+    return channel.records;
+  }
+
+  async mkdir(path: string, options: { parents: boolean; mode?: number }): Promise<void> {
+    const fields = this.#request("mkdir", path);
+    if (options.mode !== undefined) fields.u32(Field.mode, options.mode);
+    if (options.parents) fields.u32(Field.fileFlags, RECURSIVE);
+    await this.#start(fields, { sentence: `cannot make the directory ${path}`, path }).done;
+  }
+
+  async remove(path: string, options: { recursive: boolean }): Promise<void> {
+    const fields = this.#request("remove", path);
+    if (options.recursive) fields.u32(Field.fileFlags, RECURSIVE);
+    await this.#start(fields, { sentence: `cannot remove ${path}`, path }).done;
+  }
+
+  async rename(from: string, to: string): Promise<void> {
+    const fields = this.#request("rename", from).string(Field.secondPath, checkPath(to));
+    await this.#start(fields, { sentence: `cannot rename ${from} to ${to}`, path: from }).done;
+  }
+
+  #request(operation: keyof typeof Operation, path: string): FieldWriter {
+    return new FieldWriter().u8(Field.operation, Operation[operation]).string(Field.path, checkPath(path));
+  }
+
+  #start(fields: FieldWriter, options: FileChannelOptions): FileChannel {
+    const number = this.#link.allocate();
+    const channel = new FileChannel(this.#link, number, options);
+    this.#link.attach(number, channel);
+    this.#link.send(fields.toFrame(FrameType.file, number));
+    return channel;
+  }
+
+  async #one(fields: FieldWriter, options: FileChannelOptions): Promise<GuestFileInfo> {
+    const channel = this.#start(fields, options);
+    await channel.done;
+    const [info] = channel.records;
+    if (!info) throw new DSecError("protocol_error", `${options.sentence}: the agent did not describe it`);
+    return info;
+  }
 }

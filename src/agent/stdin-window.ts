@@ -1,15 +1,20 @@
 import { allocFrame, DATA_MAX, encodeFrame, FrameType, PAYLOAD_AT, STDIN_WINDOW } from "./frame.ts";
 import type { Link } from "./link.ts";
 
+interface Waiting {
+  chunk: Uint8Array;
+  readonly done: () => void;
+}
+
 /** The host's side of one channel's incoming bytes: at most a window of them beyond what the agent has handed on. */
 export class StdinWindow {
   readonly #link: Link;
   readonly #channel: number;
+  readonly #waiting: Waiting[] = [];
   #sent = 0;
   #acknowledged = 0;
   #ended = false;
   #dropping = false;
-  #waiting: { chunk: Uint8Array; done: () => void }[] = [];
   #onDrained: (() => void) | undefined;
 
   constructor(link: Link, channel: number) {
@@ -23,21 +28,25 @@ export class StdinWindow {
     this.#acknowledged = received - STDIN_WINDOW;
   }
 
-  /** Resolves when all of the chunk has been sent, or will never be. */
   write(chunk: Uint8Array): Promise<void> {
-    if (this.#ended || this.#dropping || chunk.length === 0) return Promise.resolve();
-    if (this.#waiting.length === 0) {
-      const rest = this.#send(chunk);
-      if (rest.length === 0) return Promise.resolve();
-      return new Promise((done) => this.#waiting.push({ chunk: rest, done }));
+    return new Promise((resolve) => this.push(chunk, resolve));
+  }
+
+  /** Calls `done` when all of the chunk has been sent, or will never be. The bytes are the caller's again then. */
+  push(chunk: Uint8Array, done: () => void): void {
+    if (this.#ended || this.#dropping) {
+      done();
+      return;
     }
-    return new Promise((done) => this.#waiting.push({ chunk, done }));
+    const rest = this.#waiting.length === 0 ? this.#send(chunk) : chunk;
+    if (rest.length === 0) done();
+    else this.#waiting.push({ chunk: rest, done });
   }
 
   end(): void {
-    if (this.#ended) return;
+    if (this.#ended || this.#dropping) return;
     this.#ended = true;
-    if (this.#waiting.length === 0 && !this.#dropping) this.#sendEnd();
+    if (this.#waiting.length === 0) this.#sendEnd();
   }
 
   acknowledge(offset: number): void {
@@ -55,31 +64,27 @@ export class StdinWindow {
   /** The other side is gone: what waits and what comes is dropped. */
   drop(): void {
     this.#dropping = true;
-    for (const { done } of this.#waiting) done();
-    this.#waiting = [];
+    for (const { done } of this.#waiting.splice(0)) done();
     this.#drained();
   }
 
-  /** Resolves when everything that was written has been handed on. */
-  drained(): Promise<void> {
-    if (this.#dropping || (this.#acknowledged === this.#sent && this.#waiting.length === 0)) {
-      return Promise.resolve();
-    }
-    return new Promise((resolve) => {
-      this.#onDrained = resolve;
-    });
+  /** Calls `done` once when everything that was written has been handed on. */
+  whenDrained(done: () => void): void {
+    this.#onDrained = done;
+    if (this.#dropping || (this.#acknowledged === this.#sent && this.#waiting.length === 0)) this.#drained();
   }
 
   #drained(): void {
-    this.#onDrained?.();
+    const done = this.#onDrained;
     this.#onDrained = undefined;
+    done?.();
   }
 
   #sendEnd(): void {
     this.#link.send(encodeFrame(FrameType.stdinEof, this.#channel));
   }
 
-  /** Sends what fits; the rest is returned. The bytes are copied: they belong to the caller again afterwards. */
+  /** Sends what fits and returns the rest. */
   #send(chunk: Uint8Array): Uint8Array {
     let at = 0;
     while (at < chunk.length) {

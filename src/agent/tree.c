@@ -50,6 +50,23 @@ bool proc_init(void)
 
 int proc_open(const char *path, int flags) { return openat(proc, path, flags | O_CLOEXEC); }
 
+bool proc_move(int fd)
+{
+	if (dup2(proc, fd) < 0)
+		return false;
+	proc = fd;
+	return true;
+}
+
+void oom_reset(void)
+{
+	int fd = proc_open("self/oom_score_adj", O_WRONLY);
+	if (fd < 0)
+		return;
+	(void)!write(fd, "0", 1);
+	close(fd);
+}
+
 void tree_request(void) { requested = true; }
 
 uint64_t tree_wake(void)

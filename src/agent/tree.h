@@ -12,5 +12,9 @@ uint64_t tree_wake(void);
 /* A directory of /proc, kept open from the start. */
 bool proc_init(void);
 int proc_open(const char *path, int flags);
+/* Gives it another number, for a child that closes the rest. */
+bool proc_move(int fd);
+/* The agent may be the last to be killed when memory runs out; what it starts may not. */
+void oom_reset(void);
 
 #endif

@@ -1,0 +1,144 @@
+import { DSecError } from "../protocol/errors.ts";
+import { agentError, readFailure } from "./agent-error.ts";
+import { allocFrame, encodeFrame, FrameType, PAYLOAD_AT, readOffset, writeOffset } from "./frame.ts";
+import type { GuestFileInfo } from "./guest.ts";
+import { readRecords } from "./file-record.ts";
+import type { Channel, Link } from "./link.ts";
+import { StdinWindow } from "./stdin-window.ts";
+
+/** What a file operation does with what comes back. */
+export interface FileChannelOptions {
+  /** The beginning of an error's sentence. */
+  readonly sentence: string;
+  readonly path: string;
+  readonly onContent?: (chunk: Buffer) => void | Promise<void>;
+}
+
+/** One file operation. The agent ends it with EXIT or ERROR, except when the host releases it before. */
+export class FileChannel implements Channel {
+  readonly content: StdinWindow;
+  readonly records: GuestFileInfo[] = [];
+  readonly #link: Link;
+  readonly #number: number;
+  readonly #options: FileChannelOptions;
+  readonly #started = Promise.withResolvers<void>();
+  readonly #done = Promise.withResolvers<void>();
+  #consumed = 0;
+  #acknowledged = 0;
+  /** What the consumer still works at; the end waits for it. */
+  #consuming: Promise<void> | undefined;
+
+  constructor(link: Link, number: number, options: FileChannelOptions) {
+    this.#link = link;
+    this.#number = number;
+    this.#options = options;
+    this.content = new StdinWindow(link, number);
+    // Only writes wait for the start, and their end fails in the same way.
+    this.#started.promise.catch(() => {});
+    this.#done.promise.catch(() => {});
+  }
+
+  /** A write's temporary file is there. */
+  get started(): Promise<void> {
+    return this.#started.promise;
+  }
+
+  get done(): Promise<void> {
+    return this.#done.promise;
+  }
+
+  onFrame(type: number, payload: Buffer): void {
+    switch (type) {
+      case FrameType.started:
+        this.#started.resolve();
+        break;
+      case FrameType.fileResult:
+        this.records.push(...readRecords(payload));
+        break;
+      case FrameType.data:
+        this.#accept(payload.subarray(9), readOffset(payload, 1) + payload.length - 9);
+        break;
+      case FrameType.stdinAck:
+        this.content.acknowledge(readOffset(payload, 0));
+        break;
+      case FrameType.exit:
+        this.#end();
+        break;
+      case FrameType.error: {
+        const details = { path: this.#options.path };
+        this.fail(agentError(readFailure(payload), this.#options.sentence, details, "file_error"), false);
+        break;
+      }
+      default:
+    }
+  }
+
+  onBatchEnd(): void {
+    if (this.#acknowledged === this.#consumed) return;
+    this.#acknowledged = this.#consumed;
+    const frame = allocFrame(FrameType.ack, this.#number, 9);
+    frame[PAYLOAD_AT] = 1;
+    writeOffset(frame, PAYLOAD_AT + 1, this.#consumed);
+    this.#link.send(frame);
+  }
+
+  onLost(error: Error): void {
+    this.fail(error, false);
+  }
+
+  /** Ends it here, and inside unless the agent has ended it. */
+  fail(error: Error, release = true): void {
+    if (this.#link.forget(this.#number) && release) {
+      this.#link.send(encodeFrame(FrameType.release, this.#number));
+    }
+    this.content.drop();
+    this.#started.reject(error);
+    this.#done.reject(error);
+  }
+
+  #accept(chunk: Buffer, end: number): void {
+    if (this.#consuming) {
+      this.#wait(this.#consuming.then(() => this.#consume(chunk, end)));
+      return;
+    }
+    try {
+      const consuming = this.#consume(chunk, end);
+      if (consuming) this.#wait(consuming);
+    } catch (error) {
+      this.fail(asError(error));
+    }
+  }
+
+  #consume(chunk: Buffer, end: number): Promise<void> | undefined {
+    const consuming = this.#options.onContent?.(chunk);
+    if (consuming) return consuming.then(() => this.#consumedUpTo(end));
+    this.#consumedUpTo(end);
+    return undefined;
+  }
+
+  #wait(consuming: Promise<void>): void {
+    this.#consuming = consuming;
+    consuming.then(
+      () => {
+        if (this.#consuming === consuming) this.#consuming = undefined;
+      },
+      (error: unknown) => this.fail(asError(error)),
+    );
+  }
+
+  #consumedUpTo(end: number): void {
+    this.#consumed = end;
+    this.#link.afterBatch(this);
+  }
+
+  #end(): void {
+    this.#link.forget(this.#number);
+    this.content.drop();
+    this.#started.resolve();
+    this.#done.resolve(this.#consuming);
+  }
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new DSecError("internal", String(error));
+}
