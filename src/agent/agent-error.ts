@@ -1,5 +1,5 @@
 /** Failures that the agent reports, as errors of dsec's table. */
-import { getSystemErrorName } from "node:util";
+import { getSystemErrorMessage, getSystemErrorName } from "node:util";
 import { DSecError, type ErrorCode } from "../protocol/errors.ts";
 
 export interface AgentFailure {
@@ -43,7 +43,10 @@ export function agentError(
 ): DSecError {
   const errno = errnoName(failure.errno);
   const code = failure.code === 7 && system ? system : (general[failure.code] ?? "protocol_error");
-  const reason = errno ? `${failure.message} (${errno})` : failure.message;
+  const reason = [
+    ...(failure.code === 7 ? [] : [failure.message]),
+    ...(errno ? [`${getSystemErrorMessage(-failure.errno)} (${errno})`] : []),
+  ].join(": ");
   return new DSecError(code, `${subject}: ${reason}`, { details: errno ? { ...details, errno } : details });
 }
 

@@ -94,19 +94,22 @@ export interface GuestWriteOptions {
   readonly sha256?: Buffer;
 }
 
+/** An absolute path inside the sandbox. Bytes, since names need not be UTF-8. */
+export type GuestPath = string | Uint8Array;
+
 /** File operations, resolved inside the sandbox. Paths are absolute; failures carry the guest's errno. */
 export interface GuestFiles {
   read(
-    path: string,
+    path: GuestPath,
     range: { offset?: number; length?: number },
     sink: (chunk: Buffer) => void | Promise<void>,
   ): Promise<GuestFileInfo>;
-  write(path: string, content: AsyncIterable<Uint8Array>, options: GuestWriteOptions): Promise<void>;
-  stat(path: string, options: { followSymlink: boolean }): Promise<GuestFileInfo>;
-  list(path: string): Promise<GuestFileInfo[]>;
-  mkdir(path: string, options: { parents: boolean; mode?: number }): Promise<void>;
-  remove(path: string, options: { recursive: boolean }): Promise<void>;
-  rename(from: string, to: string): Promise<void>;
+  write(path: GuestPath, content: AsyncIterable<Uint8Array>, options: GuestWriteOptions): Promise<void>;
+  stat(path: GuestPath, options: { followSymlink: boolean }): Promise<GuestFileInfo>;
+  list(path: GuestPath): Promise<GuestFileInfo[]>;
+  mkdir(path: GuestPath, options: { parents: boolean; mode?: number }): Promise<void>;
+  remove(path: GuestPath, options: { recursive: boolean }): Promise<void>;
+  rename(from: GuestPath, to: GuestPath): Promise<void>;
 }
 
 export interface Guest {
