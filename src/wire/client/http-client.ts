@@ -1,12 +1,11 @@
-import {
+import type {
   Agent,
-  type ClientRequest,
-  type IncomingMessage,
-  type OutgoingHttpHeaders,
-  request as httpRequest,
-  type RequestOptions,
+  AgentOptions,
+  ClientRequest,
+  IncomingMessage,
+  OutgoingHttpHeaders,
+  RequestOptions,
 } from "node:http";
-import { Agent as TlsAgent, request as httpsRequest } from "node:https";
 import { type Readable, pipeline } from "node:stream";
 import { DSecError } from "../../protocol/errors.ts";
 import { maxBodyBytes, type RouteName, routePath, routes } from "../../protocol/routes.ts";
@@ -60,6 +59,13 @@ export interface RawRequest {
   readonly timeoutMs?: number | undefined;
 }
 
+/**
+ * Not by import: that evaluates every export of node:http, one of which loads undici, and costs each command 25 ms.
+ * TLS is another 10.
+ */
+const http = process.getBuiltinModule("node:http");
+const loadHttps = (): typeof import("node:https") => process.getBuiltinModule("node:https");
+
 /** Idle connections are closed before the server would (75 s), so that no request meets a closing one. */
 const idleMs = 30_000;
 const defaultConnectTimeoutMs = 10_000;
@@ -69,6 +75,7 @@ export class HttpClient {
   readonly address: string;
   readonly peer: Peer;
   readonly #target: Address;
+  readonly #tls: boolean;
   readonly #authorization: string;
   readonly #connectTimeoutMs: number;
   readonly #options: RequestOptions;
@@ -82,11 +89,13 @@ export class HttpClient {
     this.#target = parseAddress(options.address);
     this.#authorization = `Bearer ${options.token}`;
     this.#connectTimeoutMs = options.connectTimeoutMs ?? defaultConnectTimeoutMs;
-    const tls = this.#target.kind === "tcp" && this.#target.tls;
+    this.#tls = this.#target.kind === "tcp" && this.#target.tls;
     const trust = options.ca === undefined ? {} : { ca: options.ca };
     const kept = { keepAlive: true, maxSockets: 512, maxFreeSockets: 64, timeout: idleMs };
-    this.#kept = tls ? new TlsAgent({ ...kept, ...trust }) : new Agent(kept);
-    this.#streams = tls ? new TlsAgent(trust) : new Agent();
+    const makeAgent = (pool: AgentOptions): Agent =>
+      this.#tls ? new (loadHttps().Agent)({ ...pool, ...trust }) : new http.Agent(pool);
+    this.#kept = makeAgent(kept);
+    this.#streams = makeAgent({});
     this.#options =
       this.#target.kind === "unix"
         ? { socketPath: this.#target.path, host: "localhost" }
@@ -162,7 +171,7 @@ export class HttpClient {
         reject(cancelledError(signal.reason, this.#progress(request, false)));
         return;
       }
-      const send = agent instanceof TlsAgent ? httpsRequest : httpRequest;
+      const { request: send } = this.#tls ? loadHttps() : http;
       const outgoing = send({
         ...this.#options,
         method,
@@ -170,7 +179,7 @@ export class HttpClient {
         agent,
         headers: { ...headers, authorization: this.#authorization },
       });
-      const state = watchConnection(outgoing, agent instanceof TlsAgent ? "secureConnect" : "connect");
+      const state = watchConnection(outgoing, this.#tls ? "secureConnect" : "connect");
       const progress = (): Progress => this.#progress(request, state.connected);
       const abort = (): void => void outgoing.destroy(cancelledError(signal?.reason, progress()));
       const expire = (ms: number) => (): void => void outgoing.destroy(timeoutError(ms, progress()));
