@@ -4,6 +4,10 @@ import type { Backend } from "./backend.ts";
 export interface BackendOptions {
   /** Names what is machine-wide: cgroups, labels. */
   readonly instance: string;
+  /** The built agent. */
+  readonly agentPath: string;
+  /** Path of the Docker daemon's socket; without it DOCKER_HOST, else Docker's default. */
+  readonly dockerSocket?: string;
 }
 
 export interface Backends {
@@ -17,6 +21,15 @@ type Entry = Pick<BackendReport, "backend" | "engine"> & {
 };
 
 const entries: readonly Entry[] = [
+  {
+    backend: "container",
+    engine: "docker",
+    load: async ({ instance, agentPath, dockerSocket }) => {
+      const { DockerBackend } = await import("./container/docker/docker-backend.ts");
+      const socket = dockerSocket === undefined ? {} : { socketPath: dockerSocket };
+      return new DockerBackend({ instance, agentPath, ...socket });
+    },
+  },
   {
     backend: "simulated",
     load: async () => new (await import("./simulated/simulated-backend.ts")).SimulatedBackend(),

@@ -11,7 +11,6 @@ import type { Timers } from "./timers.ts";
 const SimulatedRecord = z.object({
   startedAt: z.number(),
   hostname: z.string(),
-  env: z.record(z.string(), z.string()),
   diskBytes: z.number(),
   simulation: Simulation,
 });
@@ -58,7 +57,6 @@ export class SimulatedBackend implements Backend {
     return this.#make(request.id, {
       startedAt: this.#timers.now(),
       hostname: request.hostname,
-      env: { ...request.env },
       diskBytes: request.limits.diskBytes,
       simulation,
     });

@@ -20,8 +20,6 @@ const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 
 export interface SimulatedGuestOptions {
   readonly hostname: string;
-  /** Environment of the sandbox; an exec's own variables come on top. */
-  readonly env: Readonly<Record<string, string>>;
   /** Bytes its files may have together. */
   readonly diskBytes: number;
   readonly timers: Timers;
@@ -78,7 +76,7 @@ export class SimulatedGuest implements Guest {
         pid: this.#channels + 1,
         program,
         args,
-        env: { PATH: DEFAULT_PATH, HOME: user.home, USER: user.name, ...this.#options.env, ...spec.env },
+        env: { PATH: DEFAULT_PATH, HOME: user.home, USER: user.name, ...spec.env },
         cwd,
         uid: user.uid,
         gid: user.gid,

@@ -78,10 +78,10 @@ export class SimulatedProcess implements GuestExec {
   resize(): void {}
 
   release(): void {
-    this.#kill(SIGKILL);
+    this.lose(new DSecError("cancelled", "released before it ended"));
   }
 
-  /** The connection is gone: {@link exit} rejects, and the program, which lives in the daemon, ends. */
+  /** Nobody will hear of it: {@link exit} rejects, and the program, which lives in the daemon, ends. */
   lose(error: DSecError): void {
     this.#lost.reject(error);
     this.#kill(SIGKILL);

@@ -9,7 +9,6 @@ export interface SimulatedSandboxOptions {
   /** Milliseconds since the epoch. */
   readonly startedAt: number;
   readonly hostname: string;
-  readonly env: Readonly<Record<string, string>>;
   readonly diskBytes: number;
   /** MiB it seems to use. */
   readonly memoryMb: number;

@@ -1,0 +1,251 @@
+import { Duplex } from "node:stream";
+import Docker from "dockerode";
+import type { ContainerInspectInfo } from "dockerode";
+import { z } from "zod";
+import { AgentConnection } from "../../../agent/connection.ts";
+import { DSecError } from "../../../protocol/errors.ts";
+import type { BackendReport } from "../../../protocol/node.ts";
+import { ResourceClass } from "../../../protocol/sandbox.ts";
+import type { Backend, BackendCapabilities, Json, StartRequest } from "../../backend.ts";
+import { agentArchive } from "./agent-archive.ts";
+import { AttachStream } from "./attach-stream.ts";
+import { containerName, containerOptions, labels } from "./container-options.ts";
+import { removeContainer } from "./container-removal.ts";
+import { asDSecError, statusOf } from "./docker-error.ts";
+import type { DockerMachine } from "./docker-machine.ts";
+import { examineMachine } from "./docker-machine.ts";
+import { probeDocker } from "./docker-probe.ts";
+import type { DockerRecord } from "./docker-sandbox.ts";
+import { DockerSandbox, endFrom } from "./docker-sandbox.ts";
+import type { DockerImage } from "./image-store.ts";
+import { ImageStore } from "./image-store.ts";
+
+export interface DockerBackendOptions {
+  /** Names this daemon's containers among others of the same Docker daemon. */
+  readonly instance: string;
+  /** The built agent. */
+  readonly agentPath: string;
+  /** Path of the Docker daemon's socket; without it DOCKER_HOST, else Docker's default. */
+  readonly socketPath?: string;
+}
+
+const Record: z.ZodType<DockerRecord> = z.object({ containerId: z.string(), class: ResourceClass });
+
+/** Removals of leftovers at a time. */
+const sweepConcurrency = 4;
+
+/** Containers of a Docker daemon, with the agent as their first process, spoken to over the attach stream. */
+export class DockerBackend implements Backend {
+  readonly kind = "container";
+  readonly engine = "docker";
+  readonly capabilities: BackendCapabilities = {
+    root: "image",
+    network: "own",
+    diskLimit: false,
+    updates: new Set(["memoryBytes", "cpus", "cpuLimit", "pids"]),
+    adopts: true,
+    realProcesses: true,
+  };
+  readonly #options: DockerBackendOptions;
+  readonly #docker: Docker;
+  readonly #images: ImageStore;
+  readonly #sandboxes = new Set<DockerSandbox>();
+  readonly #starting = new Set<string>();
+  #machine: Promise<DockerMachine> | undefined;
+  #mountable = true;
+
+  constructor(options: DockerBackendOptions) {
+    this.#options = options;
+    const { socketPath } = options;
+    // A host that DOCKER_HOST names would otherwise win over the socket.
+    this.#docker = new Docker(socketPath === undefined ? {} : { socketPath, host: "" });
+    this.#images = new ImageStore(this.#docker);
+  }
+
+  async probe(signal: AbortSignal): Promise<BackendReport> {
+    const address = this.#options.socketPath ?? process.env["DOCKER_HOST"] ?? "/var/run/docker.sock";
+    return probeDocker({ docker: this.#docker, address, agentPath: this.#options.agentPath }, signal);
+  }
+
+  async findImage(reference: string, signal: AbortSignal): Promise<{ readonly digest: string } | undefined> {
+    const image = await this.#images.find(reference, signal);
+    return image === undefined ? undefined : { digest: image.id };
+  }
+
+  async start(request: StartRequest, signal: AbortSignal): Promise<DockerSandbox> {
+    if (request.root.type !== "image") {
+      throw new DSecError("start_failed", "the docker engine starts from images only");
+    }
+    if (this.#starting.has(request.id)) {
+      throw new DSecError("start_failed", `sandbox ${request.id} is being started already`);
+    }
+    this.#starting.add(request.id);
+    try {
+      const image = await this.#images.findOrPull(request.root.reference, signal);
+      return await this.#launch(request, image, signal);
+    } catch (error) {
+      if (signal.aborted) throw cancelled(signal);
+      throw asDSecError(error, "start_failed", "the Docker daemon could not start the container");
+    } finally {
+      this.#starting.delete(request.id);
+    }
+  }
+
+  async adopt(id: string, record: Json, signal: AbortSignal): Promise<DockerSandbox> {
+    const parsed = Record.safeParse(record);
+    if (!parsed.success) {
+      throw new DSecError("agent_lost", `the record of sandbox ${id} cannot be read`, {
+        cause: parsed.error,
+      });
+    }
+    const { containerId } = parsed.data;
+    let stream: AttachStream | undefined;
+    try {
+      const info = await this.#docker.getContainer(containerId).inspect({ abortSignal: signal });
+      assertAdoptable(id, info, this.#options.instance);
+      stream = await this.#attach(containerId);
+      const guest = await AgentConnection.open(stream, { resync: true, signal });
+      const image = await this.#images.find(info.Image, signal);
+      return await this.#sandbox(parsed.data, stream, guest, image?.defaults ?? { env: {} });
+    } catch (error) {
+      stream?.destroy();
+      if (statusOf(error) === 404) {
+        throw new DSecError("agent_lost", `the container of sandbox ${id} is gone`, { cause: error });
+      }
+      if (signal.aborted) throw cancelled(signal);
+      throw asDSecError(error, "agent_lost", `the agent of sandbox ${id} could not be reached`);
+    }
+  }
+
+  async sweep(keep: ReadonlySet<string>, signal: AbortSignal): Promise<string[]> {
+    const filters = { label: [`${labels.instance}=${this.#options.instance}`] };
+    let found: Docker.ContainerInfo[];
+    try {
+      found = await this.#docker.listContainers({ all: true, filters, abortSignal: signal });
+    } catch (error) {
+      throw asDSecError(error, "backend_unavailable", "the Docker daemon could not list its containers");
+    }
+    const strangers = found.filter(({ Labels }) => !keep.has(Labels[labels.id] ?? ""));
+    const removed: string[] = [];
+    const work = strangers.values();
+    const removeSome = async (): Promise<void> => {
+      for (const { Id, Labels } of work) {
+        const id = Labels[labels.id] ?? Id;
+        if (signal.aborted) return;
+        if (this.#starting.has(id)) continue;
+        await removeContainer(this.#docker, Id);
+        removed.push(id);
+      }
+    };
+    await Promise.all(Array.from({ length: sweepConcurrency }, removeSome));
+    return removed;
+  }
+
+  async close(): Promise<void> {
+    for (const sandbox of this.#sandboxes) sandbox.drop();
+    this.#sandboxes.clear();
+  }
+
+  async #launch(request: StartRequest, image: DockerImage, signal: AbortSignal): Promise<DockerSandbox> {
+    const name = containerName(this.#options.instance, request.id);
+    let stream: AttachStream | undefined;
+    let created = false;
+    try {
+      signal.throwIfAborted();
+      const container = await this.#create(request, image);
+      created = true;
+      signal.throwIfAborted();
+      stream = await this.#attach(container.id);
+      signal.throwIfAborted();
+      await container.start();
+      const guest = await AgentConnection.open(stream, { resync: false, signal });
+      const record: DockerRecord = { containerId: container.id, class: request.limits.class };
+      return await this.#sandbox(record, stream, guest, image.defaults);
+    } catch (error) {
+      const said = stream?.stderr ?? "";
+      stream?.destroy();
+      // A name that is taken belongs to a sandbox that is not ours to remove.
+      if (created || statusOf(error) !== 409) await removeContainer(this.#docker, name);
+      throw said === ""
+        ? error
+        : new DSecError("start_failed", `the agent did not start: ${said}`, { cause: error });
+    }
+  }
+
+  async #create(request: StartRequest, image: DockerImage): Promise<Docker.Container> {
+    const { instance, agentPath } = this.#options;
+    const { here, protectsAgents } = await this.#examineMachine();
+    const options = { instance, protectsAgents };
+    if (this.#mountable && here) {
+      try {
+        return await this.#docker.createContainer(
+          containerOptions(request, image.id, { ...options, agentMount: agentPath }),
+        );
+      } catch (error) {
+        const unseen =
+          statusOf(error) === 400 && error instanceof Error && error.message.includes("bind source");
+        if (!unseen) throw error;
+        // The same machine, but another mount namespace.
+        this.#mountable = false;
+      }
+    }
+    const container = await this.#docker.createContainer(
+      containerOptions(request, image.id, { ...options, agentMount: undefined }),
+    );
+    await container.putArchive(await agentArchive(agentPath), { path: "/" });
+    return container;
+  }
+
+  async #attach(containerId: string): Promise<AttachStream> {
+    const connection = await this.#docker
+      .getContainer(containerId)
+      .attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true });
+    if (!(connection instanceof Duplex))
+      throw new DSecError("internal", "the attach stream goes one way only");
+    return new AttachStream(connection);
+  }
+
+  async #sandbox(
+    record: DockerRecord,
+    stream: AttachStream,
+    guest: AgentConnection,
+    imageDefaults: DockerImage["defaults"],
+  ): Promise<DockerSandbox> {
+    const sandbox: DockerSandbox = new DockerSandbox({
+      ...record,
+      docker: this.#docker,
+      here: (await this.#examineMachine()).here,
+      stream,
+      guest,
+      imageDefaults,
+      gone: () => this.#sandboxes.delete(sandbox),
+    });
+    this.#sandboxes.add(sandbox);
+    return sandbox;
+  }
+
+  /** Asked once; again after a failure. */
+  async #examineMachine(): Promise<DockerMachine> {
+    this.#machine ??= examineMachine(this.#docker);
+    try {
+      return await this.#machine;
+    } catch (error) {
+      this.#machine = undefined;
+      throw error;
+    }
+  }
+}
+
+function assertAdoptable(id: string, info: ContainerInspectInfo, instance: string): void {
+  const { Labels } = info.Config;
+  if (Labels[labels.id] !== id || Labels[labels.instance] !== instance) {
+    throw new DSecError("agent_lost", `the container ${info.Id} is not that of sandbox ${id}`);
+  }
+  if (info.State.Running) return;
+  const { reason, message } = endFrom(info, "");
+  throw new DSecError("agent_lost", message, reason === "oom" ? { details: { reason } } : {});
+}
+
+function cancelled(signal: AbortSignal): DSecError {
+  return new DSecError("cancelled", "the start was cancelled", { cause: signal.reason });
+}

@@ -1,0 +1,131 @@
+import type Docker from "dockerode";
+import type { ImageInspectInfo } from "dockerode";
+import { DSecError } from "../../../protocol/errors.ts";
+import { abortable } from "./abortable.ts";
+import { asDSecError, statusOf } from "./docker-error.ts";
+
+export interface DockerImage {
+  /** Content digest, `sha256:…`. */
+  readonly id: string;
+  readonly defaults: {
+    readonly env: Readonly<Record<string, string>>;
+    readonly workdir?: string;
+    readonly user?: string;
+  };
+}
+
+interface Pull {
+  readonly done: Promise<void>;
+  readonly abort: AbortController;
+  waiting: number;
+}
+
+/** The Docker daemon's images. However many ask for one that is missing, it is pulled once. */
+export class ImageStore {
+  readonly #docker: Docker;
+  readonly #pulls = new Map<string, Pull>();
+
+  constructor(docker: Docker) {
+    this.#docker = docker;
+  }
+
+  /** @throws DSecError `invalid_image_reference`, `backend_unavailable`, `cancelled` */
+  async find(reference: string, signal: AbortSignal): Promise<DockerImage | undefined> {
+    try {
+      return describe(await abortable(this.#docker.getImage(reference).inspect(), signal));
+    } catch (error) {
+      if (statusOf(error) === 404) return undefined;
+      throw refusal(error, reference, signal);
+    }
+  }
+
+  /** @throws DSecError as {@link find}, and `image_not_found` when it can neither be found nor be pulled */
+  async findOrPull(reference: string, signal: AbortSignal): Promise<DockerImage> {
+    const found = await this.find(reference, signal);
+    if (found !== undefined) return found;
+    await this.#pull(reference, signal);
+    const pulled = await this.find(reference, signal);
+    if (pulled === undefined) throw new DSecError("image_not_found", `the image ${reference} is gone again`);
+    return pulled;
+  }
+
+  /** Ends when nobody waits for it any more. */
+  async #pull(reference: string, signal: AbortSignal): Promise<void> {
+    let pull = this.#pulls.get(reference);
+    if (pull === undefined) {
+      const abort = new AbortController();
+      const done = this.#download(reference, abort.signal).finally(() => {
+        if (this.#pulls.get(reference)?.abort === abort) this.#pulls.delete(reference);
+      });
+      pull = { done, abort, waiting: 0 };
+      this.#pulls.set(reference, pull);
+    }
+    pull.waiting += 1;
+    try {
+      await abortable(pull.done, signal);
+    } finally {
+      pull.waiting -= 1;
+      if (pull.waiting === 0) {
+        pull.done.catch(() => undefined);
+        pull.abort.abort();
+      }
+    }
+  }
+
+  async #download(reference: string, signal: AbortSignal): Promise<void> {
+    try {
+      const progress = await this.#docker.pull(withTag(reference), { abortSignal: signal });
+      await new Promise<void>((resolve, reject) => {
+        this.#docker.modem.followProgress(progress, (error, events: { error?: string }[] | null) => {
+          const failure = error ?? events?.find((event) => event.error !== undefined)?.error;
+          if (failure) reject(failure instanceof Error ? failure : new Error(failure));
+          else resolve();
+        });
+      });
+    } catch (error) {
+      const known = refusal(error, reference, signal);
+      if (known.code !== "start_failed") throw known;
+      throw new DSecError(
+        "image_not_found",
+        `the Docker daemon has no image ${reference} and could not pull it`,
+        { cause: error, details: { image: reference } },
+      );
+    }
+  }
+}
+
+/** Without a tag Docker would pull every tag there is. */
+function withTag(reference: string): string {
+  const name = reference.slice(reference.lastIndexOf("/") + 1);
+  return /[:@]/.test(name) ? reference : `${reference}:latest`;
+}
+
+function describe(image: ImageInspectInfo): DockerImage {
+  const { Env, WorkingDir, User } = image.Config;
+  const pairs = (Env ?? []).map((entry): [string, string] => {
+    const at = entry.indexOf("=");
+    return at < 0 ? [entry, ""] : [entry.slice(0, at), entry.slice(at + 1)];
+  });
+  return {
+    id: image.Id,
+    defaults: {
+      env: Object.fromEntries(pairs),
+      ...(WorkingDir ? { workdir: WorkingDir } : {}),
+      ...(User ? { user: User } : {}),
+    },
+  };
+}
+
+function refusal(error: unknown, reference: string, signal: AbortSignal): DSecError {
+  if (signal.aborted) return cancelled(signal);
+  if (statusOf(error) === 400) {
+    return new DSecError("invalid_image_reference", `${reference} is not an image reference`, {
+      cause: error,
+    });
+  }
+  return asDSecError(error, "start_failed", `the Docker daemon could not look up the image ${reference}`);
+}
+
+function cancelled(signal: AbortSignal): DSecError {
+  return new DSecError("cancelled", "the start was cancelled", { cause: signal.reason });
+}
