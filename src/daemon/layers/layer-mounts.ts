@@ -89,9 +89,10 @@ export class LayerMounts {
     return entry !== undefined;
   }
 
-  /** Unmounts what nobody uses. */
+  /** Unmounts everything. To be called when no sandbox is left. */
   close(): void {
     this.#dropUnused(0);
+    rmdirSync(this.#directory);
   }
 
   #dropUnused(kept: number): void {

@@ -1,5 +1,5 @@
-import { readFileSync } from "node:fs";
-import { chmod, readdir, stat, statfs } from "node:fs/promises";
+import { chmodSync, readFileSync } from "node:fs";
+import { readdir, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
 import {
@@ -47,13 +47,16 @@ export class BtrfsScratch implements Scratch {
     try {
       createSubvolume(this.#root, id);
     } catch (error) {
-      if (!isErrno(error, "ENOSPC")) throw error;
-      throw new DSecError("disk_full", "the scratch file system is full", { cause: error });
+      if (isErrno(error, "ENOSPC"))
+        throw new DSecError("disk_full", "the scratch file system is full", { cause: error });
+      if (!isErrno(error, "EEXIST")) throw error;
+      await destroySubvolume(this.#root, id);
+      createSubvolume(this.#root, id);
     }
     const path = join(this.#root, id);
     try {
       limitSubvolume(path, bytes);
-      await chmod(path, 0o700);
+      chmodSync(path, 0o700);
       return this.#directory(id);
     } catch (error) {
       await destroySubvolume(this.#root, id);
@@ -93,7 +96,6 @@ export class BtrfsScratch implements Scratch {
     const path = join(this.#root, id);
     const subvolume = subvolumeId(path);
     const group = join(this.#quotaGroups, `0_${subvolume}`);
-    let destroyed: Promise<void> | undefined;
     const used = () => readNumber(group, "referenced") + readNumber(group, "rsv_data");
     return {
       path,
@@ -102,10 +104,7 @@ export class BtrfsScratch implements Scratch {
         const limit = readNumber(group, "max_referenced");
         return limit - used() < Math.min(reservation, limit / 8);
       },
-      destroy: () => {
-        destroyed ??= this.#destroy(id, subvolume, used());
-        return destroyed;
-      },
+      destroy: () => this.#destroy(id, subvolume, readNumber(group, "referenced")),
     };
   }
 

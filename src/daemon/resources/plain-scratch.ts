@@ -14,8 +14,10 @@ export class PlainScratch implements Scratch {
   }
 
   async create(id: string): Promise<ScratchDirectory> {
-    await mkdir(join(this.#root, id), { mode: 0o700 });
-    return this.#directory(id);
+    const directory = this.#directory(id);
+    await directory.destroy();
+    await mkdir(directory.path, { mode: 0o700 });
+    return directory;
   }
 
   async find(id: string): Promise<ScratchDirectory | undefined> {

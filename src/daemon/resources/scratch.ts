@@ -15,6 +15,8 @@ export interface Scratch {
   /** Whether limits are enforced. */
   readonly limited: boolean;
   /**
+   * Makes an empty directory, in place of what an earlier attempt may have left.
+   *
    * @param bytes what it may hold
    * @throws DSecError `disk_full`
    */

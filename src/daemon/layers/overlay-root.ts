@@ -1,0 +1,107 @@
+import { chmodSync, existsSync, mkdirSync, rmdirSync, rmSync } from "node:fs";
+import { chmod, mkdir, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { isErrno } from "../../backends/linux/libc.ts";
+import { makePrivateMount, mountOverlay, unmountIfMounted } from "../../backends/linux/mount.ts";
+
+/**
+ * `redirect_dir` and `metacopy`: renaming a directory, or changing owners and modes below one, copies no content.
+ * `volatile`: nothing is ever flushed, since scratch does not survive a crash; such an upper cannot be mounted a
+ * second time, and it never is: the sandbox's own mount lives as long as the sandbox. `index=off`: the work directory stays empty.
+ */
+const overlayOptions = ["redirect_dir=on", "metacopy=on", "index=off", "xino=auto", "volatile"];
+
+/** What a runtime mounts on. It lies below the lowest layer, so that a base's own are seen, and nothing is made in the sandbox's upper. */
+const mountPoints = {
+  directories: ["dev", "proc", "run", "sys", "tmp", ".dsec"],
+  files: [".dsec/agent", "etc/hosts", "etc/hostname", "etc/resolv.conf"],
+};
+
+/** Composes the roots of sandboxes: shared layers below, a sandbox's own writes above. */
+export class OverlayRoots {
+  readonly #directory: string;
+  readonly #skeleton: string;
+
+  private constructor(directory: string, skeleton: string) {
+    this.#directory = directory;
+    this.#skeleton = skeleton;
+  }
+
+  /** @param runDir absolute, without symlinks */
+  static async open(runDir: string): Promise<OverlayRoots> {
+    const roots = new OverlayRoots(join(runDir, "sandboxes"), join(runDir, "skeleton"));
+    for (const directory of mountPoints.directories)
+      await mkdir(join(roots.#skeleton, directory), { recursive: true });
+    await chmod(join(roots.#skeleton, "tmp"), 0o1777);
+    for (const file of mountPoints.files) {
+      await mkdir(dirname(join(roots.#skeleton, file)), { recursive: true });
+      await writeFile(join(roots.#skeleton, file), "");
+    }
+    await mkdir(roots.#directory, { recursive: true, mode: 0o700 });
+    // Else each lazy unmount of a root would spread to whatever copied the node's mounts, and theirs to us.
+    makePrivateMount(roots.#directory);
+    return roots;
+  }
+
+  /** Of everything about a sandbox that does not outlive the boot. */
+  pathOf(id: string): string {
+    return join(this.#directory, id);
+  }
+
+  /** Where {@link mount} mounts. */
+  rootOf(id: string): string {
+    return join(this.pathOf(id), "root");
+  }
+
+  get directory(): string {
+    return this.#directory;
+  }
+
+  /**
+   * Mounts a root at {@link rootOf}.
+   *
+   * @param layers directories from the base upwards
+   * @param scratch an empty directory
+   * @throws LinuxError
+   */
+  mount(id: string, layers: readonly string[], scratch: string): void {
+    const target = this.rootOf(id);
+    // A daemon that was killed may have left an attempt at the same sandbox.
+    if (existsSync(target)) this.remove(id);
+    const upper = join(scratch, "upper");
+    const work = join(scratch, "work");
+    mkdirSync(target, { recursive: true, mode: 0o700 });
+    mkdirSync(upper);
+    // The root directory's own mode is the upper's, whatever the layers say.
+    chmodSync(upper, 0o755);
+    mkdirSync(work);
+    mountOverlay(
+      { lower: [...layers.toReversed(), this.#skeleton], upper, work, options: overlayOptions },
+      target,
+    );
+  }
+
+  /** Takes a root out of the daemon's view; in a sandbox that has started it lives on. Idempotent. */
+  detach(id: string): void {
+    unmountIfMounted(this.rootOf(id));
+  }
+
+  /** Removes all that is below {@link pathOf}. Idempotent. */
+  remove(id: string): void {
+    this.detach(id);
+    try {
+      // Fails where something is still mounted: what is removed below must never be a sandbox's files.
+      rmdirSync(this.rootOf(id));
+    } catch (error) {
+      if (!isErrno(error, "ENOENT")) throw error;
+    }
+    rmSync(this.pathOf(id), { recursive: true, force: true });
+  }
+
+  /** To be called when no sandbox is left. */
+  close(): void {
+    unmountIfMounted(this.#directory);
+    rmSync(this.#skeleton, { recursive: true, force: true });
+    rmdirSync(this.#directory);
+  }
+}

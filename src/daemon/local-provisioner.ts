@@ -1,0 +1,318 @@
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdir, realpath } from "node:fs/promises";
+import { join } from "node:path";
+import { z } from "zod";
+import { isErrno } from "../backends/linux/libc.ts";
+import type { Json } from "../backends/backend.ts";
+import { DSecError } from "../protocol/errors.ts";
+import { LayerMounts } from "./layers/layer-mounts.ts";
+import { openLayerStore, type LayerStore } from "./layers/layer-store.ts";
+import { OverlayRoots } from "./layers/overlay-root.ts";
+import { SandboxNetwork, type NetworkLease } from "./network/sandbox-network.ts";
+import type { PreparedSandbox, Provisioner, ResolvedImage } from "./provisioner.ts";
+import { openScratch, type Finding } from "./resources/open-scratch.ts";
+import { throwIfCancelled } from "./resources/program.ts";
+import type { Scratch, ScratchDirectory } from "./resources/scratch.ts";
+
+export interface LocalProvisionerOptions {
+  readonly dataDir: string;
+  readonly runDir: string;
+  /** Names what is machine-wide: the nftables table, the links. */
+  readonly instance: string;
+  /** Directory of the layer store. */
+  readonly layerStore: string;
+  /** IPv4 range of the sandboxes, e.g. `10.213.0.0/16`. */
+  readonly networkRange: string;
+  /** Whether sandboxes may run without a disk limit where none can be enforced. */
+  readonly allowUnlimitedDisk?: boolean;
+}
+
+/** A part of the node that works, or why it does not. */
+type Part<T> = { readonly value: T } | { readonly error: DSecError };
+
+const SandboxRecord = z.object({ layers: z.array(z.string()), link: z.string().optional() });
+
+/** File beside a sandbox's root that names its link, so that a sweep spares it before the sandbox is adopted. */
+const linkFile = "link";
+
+type SandboxRecord = z.infer<typeof SandboxRecord>;
+
+/** What a sandbox has of the node. */
+interface Assets {
+  /** Layers to be released. */
+  readonly layers: string[];
+  scratch?: ScratchDirectory | undefined;
+  lease?: NetworkLease | undefined;
+}
+
+/** Prepares sandboxes on this machine: EROFS layers, btrfs scratch, an overlay of both, a network namespace. */
+export class LocalProvisioner implements Provisioner {
+  readonly #store: LayerStore;
+  readonly #layers: Part<LayerMounts>;
+  readonly #roots: Part<OverlayRoots>;
+  readonly #scratch: Part<Scratch>;
+  readonly #network: Part<SandboxNetwork>;
+  readonly #findings: readonly Finding[];
+  /** Ids that are being prepared, are prepared or were adopted, and not yet released. */
+  readonly #held = new Set<string>();
+
+  private constructor(
+    store: LayerStore,
+    parts: {
+      layers: Part<LayerMounts>;
+      roots: Part<OverlayRoots>;
+      scratch: Part<Scratch>;
+      network: Part<SandboxNetwork>;
+    },
+    findings: readonly Finding[],
+  ) {
+    this.#store = store;
+    this.#layers = parts.layers;
+    this.#roots = parts.roots;
+    this.#scratch = parts.scratch;
+    this.#network = parts.network;
+    this.#findings = findings;
+  }
+
+  /** What cannot be had here is no error: {@link report} names it, and {@link prepare} throws it. */
+  static async open(options: LocalProvisionerOptions): Promise<LocalProvisioner> {
+    await mkdir(options.runDir, { recursive: true });
+    // The kernel lists mounts by their real paths.
+    const runDir = await realpath(options.runDir);
+    const store = await openLayerStore(options.layerStore);
+    if (process.geteuid?.() !== 0) {
+      const error = new DSecError(
+        "permission_denied",
+        "preparing sandboxes takes mounts and namespaces, and so root",
+      );
+      return new LocalProvisioner(
+        store,
+        { layers: { error }, roots: { error }, scratch: { error }, network: { error } },
+        [findingOf(error)],
+      );
+    }
+    const [layers, roots, scratch, network] = await Promise.all([
+      open("layer mounts", () => LayerMounts.open(store, join(runDir, "layers"))),
+      open("roots of sandboxes", () => OverlayRoots.open(runDir)),
+      open("scratch file system", () =>
+        openScratch({
+          dataDir: options.dataDir,
+          runDir,
+          allowUnlimited: options.allowUnlimitedDisk ?? false,
+        }),
+      ),
+      open("network of sandboxes", () =>
+        SandboxNetwork.open({ runDir, instance: options.instance, range: options.networkRange }),
+      ),
+    ]);
+    const findings = [layers, roots, scratch, network].flatMap((part) =>
+      "error" in part ? [findingOf(part.error)] : [],
+    );
+    if ("value" in scratch) findings.push(...scratch.value.findings);
+    const opened = "value" in scratch ? { value: scratch.value.scratch } : scratch;
+    return new LocalProvisioner(store, { layers, roots, scratch: opened, network }, findings);
+  }
+
+  /** What does not hold on this machine, and what mends it. */
+  report(): readonly Finding[] {
+    return this.#findings;
+  }
+
+  resolve(reference: string): Promise<ResolvedImage | undefined> {
+    return this.#store.resolve(reference);
+  }
+
+  async prepare(
+    id: string,
+    image: ResolvedImage,
+    options: { diskBytes: number; network: boolean },
+    signal: AbortSignal,
+  ): Promise<PreparedSandbox> {
+    throwIfCancelled(signal);
+    const [mounts, roots, scratch] = [need(this.#layers), need(this.#roots), need(this.#scratch)];
+    if (this.#held.has(id)) throw new DSecError("conflict", `${id} is prepared already`);
+    this.#held.add(id);
+    const assets: Assets = { layers: [] };
+    try {
+      if (options.network) assets.lease = await need(this.#network).acquire(signal);
+      const paths: string[] = [];
+      for (const layer of image.layers) {
+        paths.push(await mounts.acquire(layer));
+        assets.layers.push(layer);
+      }
+      assets.scratch = await scratch.create(id, options.diskBytes);
+      throwIfCancelled(signal);
+      roots.mount(id, paths, assets.scratch.path);
+      if (assets.lease !== undefined) writeFileSync(join(roots.pathOf(id), linkFile), assets.lease.link);
+      return this.#prepared(id, recordOf(image, assets), assets);
+    } catch (error) {
+      await this.#releaseOf(id, assets)();
+      if (error instanceof DSecError) throw error;
+      throw isDiskFull(error)
+        ? new DSecError("disk_full", `${options.diskBytes} bytes are too few for a sandbox`, { cause: error })
+        : new DSecError("backend_unavailable", `the root of ${id} cannot be prepared`, { cause: error });
+    }
+  }
+
+  async adopt(id: string, record: Json): Promise<PreparedSandbox> {
+    const parsed = SandboxRecord.parse(record);
+    const [mounts, roots, scratch] = [need(this.#layers), need(this.#roots), need(this.#scratch)];
+    if (this.#held.has(id)) throw new DSecError("conflict", `${id} is prepared already`);
+    this.#held.add(id);
+    // The daemon may have been killed between the start and the unmount that follows it.
+    roots.detach(id);
+    const assets: Assets = {
+      layers: parsed.layers.filter((layer) => mounts.adopt(layer)),
+      scratch: await scratch.find(id),
+      lease: parsed.link === undefined ? undefined : need(this.#network).adopt(parsed.link),
+    };
+    return this.#prepared(id, parsed, assets);
+  }
+
+  async sweep(
+    keep: ReadonlySet<string>,
+    signal: AbortSignal,
+  ): Promise<{ readonly kind: string; readonly name: string }[]> {
+    const removed: { kind: string; name: string }[] = [];
+    const isKept = (id: string) => keep.has(id) || this.#held.has(id);
+    const links = new Set<string>();
+    if ("value" in this.#roots) {
+      const roots = this.#roots.value;
+      for (const id of readdirSync(roots.directory)) {
+        throwIfCancelled(signal);
+        if (isKept(id)) {
+          links.add(readLink(roots.pathOf(id)));
+          continue;
+        }
+        roots.remove(id);
+        removed.push({ kind: "root", name: id });
+        await nextTurn();
+      }
+    }
+    if ("value" in this.#scratch) {
+      const scratch = this.#scratch.value;
+      for (const id of await scratch.list()) {
+        throwIfCancelled(signal);
+        if (isKept(id)) continue;
+        await (await scratch.find(id))?.destroy();
+        removed.push({ kind: "scratch", name: id });
+      }
+    }
+    if ("value" in this.#network) {
+      const swept = await this.#network.value.sweep(links, signal);
+      removed.push(...swept.map((name) => ({ kind: "link", name })));
+    }
+    return removed;
+  }
+
+  async disk(): Promise<{ totalBytes: number; availableBytes: number }> {
+    return need(this.#scratch).disk();
+  }
+
+  /** Where no sandbox is left, nothing stays mounted and no rule in force; else all that they need stays. */
+  async close(): Promise<void> {
+    const scratch = "value" in this.#scratch ? this.#scratch.value : undefined;
+    const everything = this.#held.size === 0 && ((await scratch?.list()) ?? []).length === 0;
+    if ("value" in this.#network) await this.#network.value.close({ everything });
+    if (!everything) return;
+    if ("value" in this.#layers) this.#layers.value.close();
+    if ("value" in this.#roots) this.#roots.value.close();
+    await scratch?.close();
+  }
+
+  #prepared(id: string, record: SandboxRecord, assets: Assets): PreparedSandbox {
+    const { scratch, lease } = assets;
+    const release = this.#releaseOf(id, assets);
+    let releasing: Promise<void> | undefined;
+    return {
+      record: { layers: record.layers, ...(record.link !== undefined && { link: record.link }) },
+      root: { type: "directory", path: need(this.#roots).rootOf(id) },
+      ...(lease !== undefined && { network: { netnsPath: lease.netnsPath, address: lease.address } }),
+      started: async () => {
+        need(this.#roots).detach(id);
+        lease?.detach();
+      },
+      diskUsage: async () => (await scratch?.usage()) ?? 0,
+      diskFull: async () => (await scratch?.full()) ?? false,
+      release: () => {
+        releasing ??= release().finally(() => {
+          releasing = undefined;
+        });
+        return releasing;
+      },
+    };
+  }
+
+  /** Gives everything back, in the reverse order; called again after a failure, it goes on where it failed. */
+  #releaseOf(id: string, assets: Assets): () => Promise<void> {
+    const steps: (() => void | Promise<void>)[] = [
+      () => need(this.#roots).remove(id),
+      () => assets.scratch?.destroy(),
+      ...assets.layers.map((layer) => () => need(this.#layers).release(layer)),
+      () => assets.lease?.release(),
+      () => void this.#held.delete(id),
+    ];
+    return async () => {
+      for (let step = steps[0]; step !== undefined; step = steps[0]) {
+        await step();
+        steps.shift();
+      }
+    };
+  }
+}
+
+function recordOf(image: ResolvedImage, { lease }: Assets): SandboxRecord {
+  return { layers: [...image.layers], ...(lease !== undefined && { link: lease.link }) };
+}
+
+const quotaExceeded = 122;
+
+function isDiskFull(error: unknown): boolean {
+  // Node has no name for EDQUOT.
+  return (
+    isErrno(error, "ENOSPC", "EDQUOT") ||
+    (error instanceof Error && "errno" in error && error.errno === -quotaExceeded)
+  );
+}
+
+async function open<T>(name: string, work: () => Promise<T>): Promise<Part<T>> {
+  try {
+    return { value: await work() };
+  } catch (error) {
+    if (error instanceof DSecError) return { error };
+    return { error: new DSecError("backend_unavailable", `the ${name} cannot be set up`, { cause: error }) };
+  }
+}
+
+function need<T>(part: Part<T>): T {
+  if ("value" in part) return part.value;
+  throw part.error;
+}
+
+const fixes: Partial<Record<DSecError["code"], string>> = {
+  address_in_use: "dsec up --network-range RANGE",
+  backend_unavailable: "npm run setup",
+  permission_denied: "run the daemon as root",
+};
+
+function findingOf(error: DSecError): Finding {
+  const messages: string[] = [];
+  for (let part: unknown = error; part instanceof Error; part = part.cause) messages.push(part.message);
+  const fix = fixes[error.code];
+  return { level: "error", message: messages.join(": "), ...(fix !== undefined && { fix }) };
+}
+
+function readLink(directory: string): string {
+  try {
+    return readFileSync(join(directory, linkFile), "utf8");
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) return "";
+    throw error;
+  }
+}
+
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
