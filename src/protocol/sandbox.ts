@@ -8,7 +8,16 @@ export type BackendKind = z.infer<typeof BackendKind>;
 export const Engine = z.enum(["runc", "docker"]);
 export type Engine = z.infer<typeof Engine>;
 
-export const SandboxState = z.enum(["pending", "starting", "running", "paused", "stopping", "stopped", "failed", "lost"]);
+export const SandboxState = z.enum([
+  "pending",
+  "starting",
+  "running",
+  "paused",
+  "stopping",
+  "stopped",
+  "failed",
+  "lost",
+]);
 export type SandboxState = z.infer<typeof SandboxState>;
 
 /** Why a sandbox ended. Task outcomes: stopped, exited, oom, disk_full, idle_ttl, max_lifetime. The others are the platform's. */
@@ -30,10 +39,26 @@ export const ResourceClass = z.enum(["latency-sensitive", "best-effort"]);
 export type ResourceClass = z.infer<typeof ResourceClass>;
 
 const envName = z.string().regex(/^[^=\0]{1,256}$/, "must not be empty or contain '='");
-export const Env = z.record(envName, z.string().max(65_536).refine((value) => !value.includes("\0"), "must not contain NUL")).refine((env) => Object.keys(env).length <= 512, "at most 512 variables");
+export const Env = z
+  .record(
+    envName,
+    z
+      .string()
+      .max(65_536)
+      .refine((value) => !value.includes("\0"), "must not contain NUL"),
+  )
+  .refine((env) => Object.keys(env).length <= 512, "at most 512 variables");
 
-export const UserSpec = z.string().regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/, "must be a user name or uid, optionally with :group");
-export const AbsolutePath = z.string().max(4096).regex(/^\/[^\0]*$/, "must be an absolute path");
+export const UserSpec = z
+  .string()
+  .regex(
+    /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/,
+    "must be a user name or uid, optionally with :group",
+  );
+export const AbsolutePath = z
+  .string()
+  .max(4096)
+  .regex(/^\/[^\0]*$/, "must be an absolute path");
 
 /** MiB; 16 MiB is what the smallest sandbox needs. */
 const MemoryMb = z.int().min(16).max(4_194_304);
@@ -86,12 +111,22 @@ export type SandboxSpec = z.infer<typeof SandboxSpec>;
 export type SandboxSpecInput = z.input<typeof SandboxSpec>;
 
 /** What the coordinator sends a daemon: PUT /v1/sandboxes/{id}. The id is the fencing token: the same id is the same sandbox. */
-export const Placement = z.strictObject({ id: SandboxId, owner: z.string().min(1).max(128), spec: SandboxSpec });
+export const Placement = z.strictObject({
+  id: SandboxId,
+  owner: z.string().min(1).max(128),
+  spec: SandboxSpec,
+});
 export type Placement = z.infer<typeof Placement>;
 
 /** Limits that can change while the sandbox runs. */
 export const SandboxUpdate = z
-  .strictObject({ memoryMb: MemoryMb, cpus: Cpus, cpuLimit: Cpus.nullable(), pidsLimit: z.int().min(8).max(1_000_000), labels: Labels })
+  .strictObject({
+    memoryMb: MemoryMb,
+    cpus: Cpus,
+    cpuLimit: Cpus.nullable(),
+    pidsLimit: z.int().min(8).max(1_000_000),
+    labels: Labels,
+  })
   .partial()
   .refine((update) => Object.keys(update).length > 0, "must change something");
 export type SandboxUpdate = z.infer<typeof SandboxUpdate>;
@@ -104,7 +139,13 @@ export const StopRequest = z.strictObject({ reason: z.enum(["stopped", "evicted"
 export type StopRequest = z.infer<typeof StopRequest>;
 
 /** What a sandbox uses now. Bytes; CPU in seconds since its start. */
-export const Usage = z.object({ memoryBytes: z.number(), cpuSeconds: z.number(), pids: z.number(), diskBytes: z.number(), oomKills: z.number() });
+export const Usage = z.object({
+  memoryBytes: z.number(),
+  cpuSeconds: z.number(),
+  pids: z.number(),
+  diskBytes: z.number(),
+  oomKills: z.number(),
+});
 export type Usage = z.infer<typeof Usage>;
 
 /** A sandbox as every list, watch and answer shows it. Times are milliseconds since the epoch. */
@@ -179,9 +220,20 @@ export const ReclaimRequest = z.strictObject({
 export type ReclaimRequest = z.infer<typeof ReclaimRequest>;
 
 export const ReclaimResult = z.object({
-  items: z.array(z.object({ id: z.string(), name: z.string().optional(), idleSeconds: z.number(), memoryBytes: z.number(), diskBytes: z.number(), ended: z.boolean() })),
+  items: z.array(
+    z.object({
+      id: z.string(),
+      name: z.string().optional(),
+      idleSeconds: z.number(),
+      memoryBytes: z.number(),
+      diskBytes: z.number(),
+      ended: z.boolean(),
+    }),
+  ),
   memoryBytes: z.number(),
   diskBytes: z.number(),
+  /** Nodes that did not answer: nothing was ended there. */
+  unreachable: z.array(z.string()).optional(),
 });
 export type ReclaimResult = z.infer<typeof ReclaimResult>;
 
@@ -200,5 +252,10 @@ export const WatchEvent = z.discriminatedUnion("type", [
 export type WatchEvent = z.infer<typeof WatchEvent>;
 
 /** Something that happened to a sandbox, for people: `dsec inspect`, `dsec logs --events`. */
-export const SandboxEvent = z.object({ time: z.number(), sandbox: z.string(), type: z.string(), message: z.string() });
+export const SandboxEvent = z.object({
+  time: z.number(),
+  sandbox: z.string(),
+  type: z.string(),
+  message: z.string(),
+});
 export type SandboxEvent = z.infer<typeof SandboxEvent>;

@@ -1,0 +1,61 @@
+import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
+import { pipeline } from "node:stream/promises";
+import { maxBodyBytes, type RouteName, routePath } from "../../protocol/routes.ts";
+import type { RawCall } from "../../wire/server/call.ts";
+import { bodyTooLarge } from "../../wire/server/problems.ts";
+import { locate } from "./locate.ts";
+import type { Registry } from "./registry.ts";
+
+/** Milliseconds until a node must have begun its answer; a wait takes up to a minute by itself. */
+const answerMs = 120_000;
+
+/**
+ * Passes a request on to the node of its sandbox and the answer back, both unread and no faster than the other end takes them.
+ * A client that goes away cuts the request; an answer that breaks off cuts the client's.
+ */
+export async function forward(registry: Registry, route: RouteName, call: RawCall): Promise<void> {
+  const { request, response, signal } = call;
+  const size = Number(request.headers["content-length"] ?? 0);
+  if (size > maxBodyBytes) throw bodyTooLarge();
+  const { node, ref } = await locate(registry, call.params["ref"] ?? "", signal);
+  const hasBody = size > 0 || request.headers["transfer-encoding"] !== undefined;
+  const outgoing = {
+    method: request.method ?? "GET",
+    path: routePath(route, { ref }) + queryOf(request),
+    headers: { ...passedOn(request.headers), "x-request-id": call.requestId },
+    body: hasBody ? request : undefined,
+    signal,
+  };
+  const answer =
+    route === "logs"
+      ? await node.client.rawStream(outgoing)
+      : await node.client.raw({ ...outgoing, timeoutMs: answerMs });
+  response.writeHead(answer.statusCode ?? 502, passedBack(answer.headers));
+  if (route === "logs") response.flushHeaders();
+  await pipeline(answer, response).catch((error: unknown) => {
+    // head and part of the body are out: all that is left is to cut the answer, which pipeline did
+    call.log.debug({ err: error, node: node.name }, "a forwarded answer broke off");
+  });
+}
+
+function queryOf({ url = "" }: IncomingMessage): string {
+  const at = url.indexOf("?");
+  return at === -1 ? "" : url.slice(at);
+}
+
+function passedOn({ "content-type": type, "content-length": length, accept }: IncomingHttpHeaders) {
+  return {
+    ...(type === undefined ? {} : { "content-type": type }),
+    ...(length === undefined ? {} : { "content-length": length }),
+    ...(accept === undefined ? {} : { accept }),
+  };
+}
+
+function passedBack({
+  connection: _c,
+  "keep-alive": _k,
+  "transfer-encoding": _t,
+  ...headers
+}: IncomingHttpHeaders) {
+  return headers;
+}

@@ -1,0 +1,87 @@
+import type { IncomingHttpHeaders } from "node:http";
+import { DSecError } from "../../protocol/errors.ts";
+import { idempotencyHeader, type RouteName } from "../../protocol/routes.ts";
+import type { WireServer } from "../../wire/server/server.ts";
+import type { Creates } from "./creates.ts";
+import { FleetWatch } from "./fleet-watch.ts";
+import { forward } from "./forward.ts";
+import { listSandboxes, reclaim } from "./list.ts";
+import type { Metrics } from "./metrics.ts";
+import type { Registry } from "./registry.ts";
+import { checkWebSocket, spliceExec } from "./splice.ts";
+import type { Watcher } from "./watcher.ts";
+
+export interface RouteParts {
+  readonly registry: Registry;
+  readonly watcher: Watcher;
+  readonly creates: Creates;
+  readonly metrics: Metrics;
+  /** Whom the token belongs to. */
+  readonly owner: string;
+  readonly shutdown: ((sandboxes: "keep" | "stop") => void) | undefined;
+}
+
+/** Answered by the sandbox's node; the coordinator only passes on. */
+const forwarded: readonly RouteName[] = [
+  "getSandbox",
+  "updateSandbox",
+  "removeSandbox",
+  "stopSandbox",
+  "touchSandbox",
+  "waitSandbox",
+  "listEvents",
+  "listExecs",
+  "logs",
+];
+
+/** Binds the route table's coordinator side. */
+export function serveRoutes(server: WireServer, parts: RouteParts): void {
+  const { registry, watcher, creates, metrics, owner } = parts;
+  for (const route of forwarded) server.handleRaw(route, async (call) => forward(registry, route, call));
+  server.handleUpgrade("exec", async (upgrade) => {
+    checkWebSocket(upgrade);
+    await spliceExec(registry, upgrade);
+  });
+  server.handle("createSandbox", async ({ body, headers, requestId, signal }) => {
+    const begun = performance.now();
+    const count = (outcome: string): void => metrics.created(outcome, (performance.now() - begun) / 1000);
+    try {
+      const key = idempotencyKey(headers);
+      const sandbox = await creates.create({ owner, spec: body, key, requestId, signal });
+      count("created");
+      return sandbox;
+    } catch (error) {
+      count(error instanceof DSecError ? error.code : "internal");
+      throw error;
+    }
+  });
+  server.handle("listSandboxes", async ({ query, signal }) => listSandboxes(registry, query, signal));
+  server.handle("watch", async ({ query, signal }) => new FleetWatch(registry, query, signal).start());
+  server.handle("reclaim", async ({ body, signal }) => reclaim(registry, body, signal));
+  server.handle("listNodes", async () => ({ items: registry.all().map((node) => node.describe()) }));
+  server.handle("doctor", async ({ signal }) => {
+    await watcher.examine(signal);
+    return { items: registry.all().map((node) => node.describe()) };
+  });
+  server.handle("registerNode", async ({ params, body }) => {
+    if (params.name !== body.name)
+      throw new DSecError("invalid_argument", `name: is ${body.name}, but ${params.name} in the path`);
+    registry.register(body);
+  });
+  server.handle("metrics", async () => metrics.render());
+  server.handle("shutdown", async ({ query }) => {
+    const { shutdown } = parts;
+    if (shutdown === undefined)
+      throw new DSecError("unsupported", "this coordinator cannot be ended by a request");
+    // the answer goes out first
+    setImmediate(() => shutdown(query.sandboxes));
+  });
+}
+
+function idempotencyKey(headers: IncomingHttpHeaders): string | undefined {
+  const key = headers[idempotencyHeader];
+  if (key === undefined) return undefined;
+  if (typeof key !== "string" || !/^[\x21-\x7e]{1,255}$/.test(key))
+    throw new DSecError("invalid_argument", `${idempotencyHeader}: must be 1 to 255 printable characters`);
+  return key;
+}

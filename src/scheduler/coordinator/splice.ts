@@ -1,0 +1,111 @@
+import { connect as connectPlain, type Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { connect as connectTls } from "node:tls";
+import { DSecError } from "../../protocol/errors.ts";
+import { routePath } from "../../protocol/routes.ts";
+import { type Address, parseAddress } from "../../wire/address.ts";
+import { connectionError } from "../../wire/client/connection-error.ts";
+import type { Upgrade } from "../../wire/server/upgrades.ts";
+import type { FleetNode } from "./fleet-node.ts";
+import { locate } from "./locate.ts";
+import type { Registry } from "./registry.ts";
+
+/** Milliseconds the node has to answer the upgrade: it may have to resume the sandbox first. */
+const answerMs = 60_000;
+/** Milliseconds of silence after which TCP asks whether the other end still is there. */
+const keepAliveMs = 15_000;
+
+/** Headers of the handshake that are the client's and the node's business. */
+const passedOn = [
+  "upgrade",
+  "connection",
+  "sec-websocket-key",
+  "sec-websocket-version",
+  "sec-websocket-protocol",
+  "sec-websocket-extensions",
+];
+
+/**
+ * Hands an exec's connection over to the sandbox's node: sends the upgrade request there, then joins the two sockets. The node's
+ * 101 or refusal passes through like everything after it. Half-closes, errors and back-pressure pass too; nothing is
+ * kept here but what the sockets hold.
+ */
+export async function spliceExec(registry: Registry, upgrade: Upgrade): Promise<void> {
+  const { request, socket: client, head, closing } = upgrade;
+  const located = locate(registry, upgrade.params["ref"] ?? "");
+  const { node, ref } = located instanceof Promise ? await located : located;
+  const upstream = await connect(node);
+  if (client.destroyed) {
+    upstream.destroy();
+    return;
+  }
+  const lines = passedOn.flatMap((name) => {
+    const value = request.headers[name];
+    return typeof value === "string" ? [`${name}: ${value}\r\n`] : [];
+  });
+  upstream.write(
+    `GET ${routePath("exec", { ref })} HTTP/1.1\r\nhost: ${node.name}\r\nauthorization: Bearer ${node.token}\r\n${lines.join("")}\r\n`,
+  );
+  if (head.length > 0) upstream.write(head);
+  join(client, upstream, closing);
+}
+
+/** Resolves with a connected socket that may be half-closed. */
+function connect(node: FleetNode): Promise<Socket> {
+  const address = parseAddress(node.address);
+  const tls = address.kind === "tcp" && address.tls;
+  const socket = open(address, node.ca);
+  if (address.kind === "tcp") socket.setKeepAlive(true, keepAliveMs);
+  return new Promise((resolve, reject) => {
+    const fail = (error: Error): void => {
+      socket.destroy();
+      const progress = { peer: "node", address: node.address, connected: false, changes: false } as const;
+      reject(connectionError(error, progress));
+    };
+    socket.setTimeout(answerMs, () => fail(new Error(`no connection within ${answerMs} ms`)));
+    socket.once("error", fail);
+    socket.once(tls ? "secureConnect" : "connect", () => {
+      socket.off("error", fail);
+      resolve(socket);
+    });
+  });
+}
+
+function open(address: Address, ca: string | Buffer | undefined): Socket {
+  if (address.kind === "unix") return connectPlain({ path: address.path, allowHalfOpen: true });
+  const { host, port } = address;
+  if (!address.tls) return connectPlain({ host, port, allowHalfOpen: true, noDelay: true });
+  // the types of tls.connect lack allowHalfOpen
+  const options = { host, port, servername: host, allowHalfOpen: true, ...(ca === undefined ? {} : { ca }) };
+  return connectTls(options);
+}
+
+/** Each end's bytes, its end and its failure become the other's. */
+function join(client: Duplex, upstream: Socket, closing: AbortSignal): void {
+  const cut = (): void => {
+    client.destroy();
+    upstream.destroy();
+  };
+  // until the node's first byte its silence is a failure; afterwards a command may be silent as long as it likes
+  upstream.setTimeout(answerMs, cut);
+  upstream.once("data", () => upstream.setTimeout(0));
+  upstream.on("error", cut);
+  client.on("error", cut);
+  client.on("close", cut);
+  upstream.on("close", () => {
+    closing.removeEventListener("abort", cut);
+    // what the node sent last may still be on its way to the client
+    if (upstream.errored !== null) client.destroy();
+    else client.end(() => client.destroy());
+  });
+  closing.addEventListener("abort", cut, { once: true });
+  if (closing.aborted) cut();
+  client.pipe(upstream);
+  upstream.pipe(client);
+}
+
+/** Refuses what is not a WebSocket upgrade before a node is bothered. @throws DSecError `invalid_argument` */
+export function checkWebSocket({ request }: Upgrade): void {
+  if (request.headers.upgrade?.toLowerCase() !== "websocket")
+    throw new DSecError("invalid_argument", "an exec is answered by an upgrade to WebSocket only");
+}

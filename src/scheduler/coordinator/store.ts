@@ -1,0 +1,107 @@
+import { mkdirSync } from "node:fs";
+import { dirname } from "node:path";
+import { DatabaseSync, type StatementSync } from "node:sqlite";
+import { DSecError } from "../../protocol/errors.ts";
+import type { NodeRegistration } from "../../protocol/node.ts";
+
+/** A create that was given an idempotency key. */
+export interface KeyedCreate {
+  /** Id of the sandbox that the key stands for. */
+  readonly id: string;
+  /** Of the spec: the key must not be used with another. */
+  readonly digest: string;
+}
+
+export interface StoredNode extends NodeRegistration {
+  /** Milliseconds since the epoch of its last registration. */
+  readonly registeredAt: number;
+}
+
+const schema = `
+  PRAGMA journal_mode = WAL;
+  PRAGMA synchronous = NORMAL;
+  CREATE TABLE IF NOT EXISTS creates (
+    owner TEXT NOT NULL, key TEXT NOT NULL, id TEXT NOT NULL, digest TEXT NOT NULL, createdAt INTEGER NOT NULL,
+    PRIMARY KEY (owner, key)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX IF NOT EXISTS createsByAge ON creates (createdAt);
+  CREATE TABLE IF NOT EXISTS nodes (
+    name TEXT PRIMARY KEY, address TEXT NOT NULL, token TEXT NOT NULL, registeredAt INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+`;
+
+/** Keys removed by one sweep: it runs between requests. */
+const sweepBatch = 10_000;
+
+/** All that a coordinator keeps on disk: idempotency keys, and the nodes that registered. Nothing about sandboxes. */
+export class Store {
+  readonly #database: DatabaseSync;
+  readonly #statements = new Map<string, StatementSync>();
+
+  /** @throws DSecError `journal_corrupt` naming the file */
+  constructor(path: string) {
+    try {
+      mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+      this.#database = new DatabaseSync(path, { timeout: 2000 });
+      this.#database.exec(schema);
+    } catch (cause) {
+      throw new DSecError("journal_corrupt", `the coordinator's store ${path} cannot be used`, { cause });
+    }
+  }
+
+  findCreate(owner: string, key: string): KeyedCreate | undefined {
+    const row = this.#prepare("SELECT id, digest FROM creates WHERE owner = ? AND key = ?").get(owner, key);
+    return row === undefined ? undefined : { id: String(row["id"]), digest: String(row["digest"]) };
+  }
+
+  /** Replaces what the key stood for. */
+  putCreate(owner: string, key: string, create: KeyedCreate, now: number): void {
+    this.#prepare(
+      "INSERT OR REPLACE INTO creates (owner, key, id, digest, createdAt) VALUES (?, ?, ?, ?, ?)",
+    ).run(owner, key, create.id, create.digest, now);
+  }
+
+  deleteCreate(owner: string, key: string): void {
+    this.#prepare("DELETE FROM creates WHERE owner = ? AND key = ?").run(owner, key);
+  }
+
+  /** Forgets keys from before `time`. */
+  sweepCreates(time: number): void {
+    this.#prepare(
+      "DELETE FROM creates WHERE (owner, key) IN (SELECT owner, key FROM creates WHERE createdAt < ? LIMIT ?)",
+    ).run(time, sweepBatch);
+  }
+
+  nodes(): StoredNode[] {
+    const rows = this.#prepare("SELECT name, address, token, registeredAt FROM nodes").all();
+    return rows.map((row) => ({
+      name: String(row["name"]),
+      address: String(row["address"]),
+      token: String(row["token"]),
+      registeredAt: Number(row["registeredAt"]),
+    }));
+  }
+
+  putNode({ name, address, token, registeredAt }: StoredNode): void {
+    this.#prepare(
+      "INSERT OR REPLACE INTO nodes (name, address, token, registeredAt) VALUES (?, ?, ?, ?)",
+    ).run(name, address, token, registeredAt);
+  }
+
+  deleteNode(name: string): void {
+    this.#prepare("DELETE FROM nodes WHERE name = ?").run(name);
+  }
+
+  close(): void {
+    this.#database.close();
+  }
+
+  #prepare(sql: string): StatementSync {
+    let statement = this.#statements.get(sql);
+    if (statement === undefined) {
+      statement = this.#database.prepare(sql);
+      this.#statements.set(sql, statement);
+    }
+    return statement;
+  }
+}
