@@ -1,0 +1,234 @@
+import { join } from "node:path";
+import type { Logger } from "pino";
+import type { Backend } from "../backends/backend.ts";
+import type { ExecExit } from "../protocol/exec.ts";
+import type { BackendReport } from "../protocol/node.ts";
+import { Activity } from "./activity.ts";
+import { admit } from "./admitting.ts";
+import { ChangeFeed } from "./change-feed.ts";
+import type { Clock } from "./clock.ts";
+import type { DeadlineKind } from "./deadline-heap.ts";
+import { Deadlines } from "./deadlines.ts";
+import { Ending } from "./ending.ts";
+import { ExecGate } from "./exec/exec-gate.ts";
+import { Execs } from "./exec/execs.ts";
+import { endReasonOf } from "./exec/exit.ts";
+import type { LiveExec } from "./exec/live-exec.ts";
+import { Recordings } from "./exec/recordings.ts";
+import type { Journal } from "./journal/journal.ts";
+import { LeakSweep } from "./leak-sweep.ts";
+import type { LifecycleEffect } from "./lifecycle.ts";
+import { diskOf, MachineSampler } from "./machine.ts";
+import { Metrics } from "./metrics.ts";
+import { NodeStatusReader } from "./node-status.ts";
+import type { DaemonOptions } from "./options.ts";
+import type { Provisioner } from "./provisioner.ts";
+import { Retention } from "./retention.ts";
+import type { SandboxEntry } from "./sandbox-entry.ts";
+import { Sandboxes } from "./sandboxes.ts";
+import { Semaphore } from "./semaphore.ts";
+import { Starting, stoppedError } from "./starting.ts";
+import { UsedTotalsSampler } from "./usage.ts";
+import { version } from "./version.ts";
+
+export interface AssemblyParts {
+  readonly options: DaemonOptions;
+  readonly clock: Clock;
+  readonly random: () => number;
+  /** Differs from run to run. */
+  readonly boot: string;
+  readonly newId: () => string;
+  readonly log: Logger;
+  readonly journal: Journal;
+  readonly backends: readonly Backend[];
+  readonly unusable: readonly BackendReport[];
+  readonly provisioner: Provisioner | undefined;
+}
+
+export type Daemon = ReturnType<typeof assemble>;
+
+const mib = 1_048_576;
+const machineAgeMs = 250;
+const usedIntervalMs = 15_000;
+
+/** Makes the parts of a daemon and ties them together. Nothing runs yet. */
+export function assemble(parts: AssemblyParts) {
+  const { options, clock, random, log, journal, backends, unusable, provisioner } = parts;
+  const state = { cordoned: false, recovered: false };
+  const cordoned = (): boolean => state.cordoned;
+  const logsDir = join(options.dataDir, "daemon", "logs");
+  const feed = new ChangeFeed(parts.boot);
+  const metrics = new Metrics();
+  const machine = new MachineSampler({
+    disk: async () => provisioner?.disk() ?? diskOf(options.dataDir),
+    now: () => clock.now(),
+    maxAgeMs: machineAgeMs,
+  });
+
+  const effects: Readonly<Record<LifecycleEffect, (entry: SandboxEntry) => void>> = {
+    arm_lifetime: ({ id, record }) => {
+      if (record.lifetimeDeadline !== undefined) deadlines.arm("lifetime", id, record.lifetimeDeadline);
+    },
+    arm_idle: (entry) => activity.begin(entry),
+    abort_start: (entry) => entry.start?.abort(stoppedError(entry)),
+    tear_down: (entry) => void ending.tearDown(entry),
+    keep_record: (entry) => {
+      metrics.ended(entry.record.endReason ?? "unknown");
+      retention.keep(entry);
+    },
+  };
+  const due: Readonly<Record<DeadlineKind, (entry: SandboxEntry, now: number) => number | undefined>> = {
+    idle: (entry, now) => activity.due(entry, now),
+    lifetime: (entry) => {
+      ending.begin(
+        entry,
+        "max_lifetime",
+        `its maximum lifetime of ${entry.record.spec.maxLifetime} s is over`,
+      );
+      return undefined;
+    },
+    purge: (entry, now) => retention.due(entry, now),
+  };
+
+  const sandboxes: Sandboxes = new Sandboxes({
+    node: options.name,
+    clock,
+    log,
+    journal,
+    feed,
+    effect: (effect, entry) => effects[effect](entry),
+  });
+  const deadlines: Deadlines = new Deadlines(clock, (kind, id, now) => {
+    const entry = sandboxes.get(id);
+    return entry === undefined ? undefined : due[kind](entry, now);
+  });
+  const activity: Activity = new Activity({
+    clock,
+    journal,
+    sandboxes,
+    deadlines,
+    expired: (entry) => ending.begin(entry, "idle_ttl", `idle for ${entry.record.spec.ttlRunningStop} s`),
+  });
+  const recordings = new Recordings({
+    dir: logsDir,
+    headBytes: options.logHeadBytes,
+    tailBytes: options.logTailBytes,
+    now: () => clock.now(),
+    failed: (error, sandbox, exec) => log.error({ err: error, sandbox, exec }, "recording had to stop"),
+  });
+  const execs: Execs = new Execs({
+    clock,
+    log,
+    journal,
+    metrics,
+    activity,
+    recordings,
+    newId: parts.newId,
+    stopGraceMs: options.stopGraceMs,
+    endsWith: (entry, exec, exit) => endWith(ending, entry, exec, exit),
+  });
+  const retention: Retention = new Retention({
+    clock,
+    log,
+    sandboxes,
+    deadlines,
+    logsDir,
+    keepEnded: options.keepEnded,
+    maxEnded: options.maxEnded,
+  });
+  const sweep: LeakSweep = new LeakSweep({ clock, log, sandboxes, backends, provisioner });
+  const ending: Ending = new Ending({
+    clock,
+    log,
+    sandboxes,
+    execs,
+    retention,
+    leaked: () => sweep.retryLater(),
+  });
+  const policy = {
+    maxSandboxes: options.maxSandboxes,
+    memoryOvercommit: options.memoryOvercommit,
+    memoryFloorBytes: options.memoryFloorMb * mib,
+    diskFloorBytes: options.diskFloorMb * mib,
+    maxMemoryPressure: options.maxMemoryPressure,
+  };
+  const starting = new Starting({
+    node: options.name,
+    clock,
+    log,
+    metrics,
+    sandboxes,
+    ending,
+    backends,
+    provisioner,
+    admit: async (entry) => admit({ sandboxes, machine, policy, cordoned, random }, entry),
+    slots: new Semaphore(options.concurrentStarts),
+    startTimeoutMs: options.startTimeoutMs,
+  });
+  const gate = new ExecGate({ clock, sandboxes, execs, clientTimeoutMs: options.clientTimeoutMs });
+  const used = new UsedTotalsSampler({ sandboxes, clock, log, intervalMs: usedIntervalMs });
+  const status = new NodeStatusReader({
+    name: options.name,
+    version,
+    clock,
+    startedAt: clock.now(),
+    backends,
+    unusable,
+    sandboxes,
+    machine,
+    used,
+    maxSandboxes: options.maxSandboxes,
+    recovered: () => state.recovered,
+    cordoned,
+  });
+  metrics.observe(sandboxes, () => feed.watchers);
+
+  return {
+    version,
+    clock,
+    random,
+    log,
+    journal,
+    feed,
+    metrics,
+    backends,
+    provisioner,
+    sandboxes,
+    source: sandboxes,
+    deadlines,
+    activity,
+    recordings,
+    execs,
+    retention,
+    sweep,
+    ending,
+    starting,
+    gate,
+    status,
+    /** Nothing new is taken from now on. */
+    cordon: (): void => {
+      state.cordoned = true;
+    },
+    recovered: (): void => {
+      state.recovered = true;
+    },
+    dispose: async (): Promise<void> => {
+      deadlines.dispose();
+      await sweep.close();
+    },
+  };
+}
+
+/** The sandbox ends as the command did that it was to end with. */
+function endWith(ending: Ending, entry: SandboxEntry, exec: LiveExec, exit: ExecExit | undefined): void {
+  const command = exec.spec.argv[0] ?? "";
+  if (exit === undefined) ending.begin(entry, "agent_lost", `the end of its command ${command} is not known`);
+  else if (exec.killedBy === undefined)
+    ending.begin(
+      entry,
+      endReasonOf(exit),
+      `its command ${command} ended with ${exit.exitCode}`,
+      exit.exitCode,
+    );
+  else ending.begin(entry, "stopped", `the client of its command ${command} went away`);
+}

@@ -1,0 +1,138 @@
+import { randomBytes } from "node:crypto";
+import { join } from "node:path";
+import { type Logger, pino } from "pino";
+import { agentBinaryPath } from "../agent/agent-binary.ts";
+import { createBackends } from "../backends/registry.ts";
+import { DSecError } from "../protocol/errors.ts";
+import { WireServer } from "../wire/server/server.ts";
+import { type Clock, systemClock } from "./clock.ts";
+import { assemble, type Daemon } from "./assembly.ts";
+import { serveHistory } from "./http/history-routes.ts";
+import { serveNode } from "./http/node-routes.ts";
+import { serveSandboxes } from "./http/sandbox-routes.ts";
+import { Journal } from "./journal/journal.ts";
+import { DaemonOptions, type DaemonOptionsInput } from "./options.ts";
+import { loadSandboxes } from "./recovery.ts";
+import { Registration } from "./registration.ts";
+import { lockRunDir } from "./run-lock.ts";
+import { shutDown } from "./shutdown.ts";
+
+/** What a test or an embedder may pass in. */
+export interface DaemonParts {
+  readonly clock?: Clock;
+  /** In [0, 1). */
+  readonly random?: () => number;
+  readonly log?: Logger;
+}
+
+export interface RunningDaemon {
+  readonly name: string;
+  /** Where it listens, as a client would give it. */
+  readonly address: string;
+  /** Resolves when every sandbox of the journal was taken up again or reported lost. */
+  readonly recovered: Promise<void>;
+  /** Ends the daemon. Its sandboxes go on, to be taken up by the next one, unless they are to be stopped. Idempotent. */
+  close(options?: { readonly stopSandboxes?: boolean }): Promise<void>;
+}
+
+/**
+ * Starts the daemon of this node: listens first, takes up the sandboxes of its journal behind.
+ * @throws DSecError `config_invalid`, `already_running`, `journal_corrupt`, `address_in_use`, `permission_denied`
+ */
+export async function startDaemon(
+  input: DaemonOptionsInput,
+  parts: DaemonParts = {},
+): Promise<RunningDaemon> {
+  const options = parseOptions(input);
+  const log =
+    parts.log ?? pino({ level: options.logLevel, base: { node: options.name } }, pino.destination(2));
+  const undo: (() => void | Promise<void>)[] = [];
+  try {
+    undo.push(lockRunDir(options.runDir));
+    const journal = new Journal(join(options.dataDir, "daemon", "journal.sqlite"));
+    undo.push(() => journal.close());
+    const { backends, broken } = await createBackends({
+      instance: options.instance,
+      agentPath: agentBinaryPath(),
+      ...(options.dockerSocket === undefined ? {} : { dockerSocket: options.dockerSocket }),
+    });
+    undo.push(...backends.map((backend) => async () => backend.close()));
+    const daemon = assemble({
+      options,
+      clock: parts.clock ?? systemClock,
+      random: parts.random ?? Math.random,
+      boot: randomBytes(6).toString("hex"),
+      newId: () => randomBytes(8).toString("hex"),
+      log,
+      journal,
+      backends,
+      unusable: broken,
+      provisioner: undefined,
+    });
+    undo.push(() => daemon.dispose());
+    const recover = loadSandboxes(daemon);
+    const server = serve(daemon, options, log);
+    undo.push(async () => server.close());
+    const address = await server.listen(options.listen, options.tls);
+    log.info({ address, sandboxes: daemon.sandboxes.size }, "listening");
+    const recovered = recover().then(() => {
+      daemon.recovered();
+      log.info("recovered");
+      void daemon.sweep.run();
+    });
+    const registration = register(daemon, options, address, log);
+    let closing: Promise<void> | undefined;
+    const close = async (stopSandboxes: boolean): Promise<void> => {
+      registration?.close();
+      await recovered;
+      await shutDown(daemon, server, stopSandboxes);
+      for (const step of undo.reverse()) await step();
+      log.info("closed");
+    };
+    return {
+      name: options.name,
+      address,
+      recovered,
+      close: async (how) => (closing ??= close(how?.stopSandboxes ?? false)),
+    };
+  } catch (error) {
+    for (const step of undo.reverse()) await step();
+    throw error;
+  }
+}
+
+function parseOptions(input: DaemonOptionsInput): DaemonOptions {
+  const result = DaemonOptions.safeParse(input);
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  throw new DSecError("config_invalid", `${issue?.path.map(String).join(".")}: ${issue?.message}`, {
+    cause: result.error,
+  });
+}
+
+function serve(daemon: Daemon, options: DaemonOptions, log: Logger): WireServer {
+  const server = new WireServer({ role: "daemon", version: daemon.version, token: options.token, log });
+  serveSandboxes(server, daemon);
+  serveHistory(server, daemon);
+  serveNode(server, daemon);
+  return server;
+}
+
+function register(
+  daemon: Daemon,
+  options: DaemonOptions,
+  address: string,
+  log: Logger,
+): Registration | undefined {
+  if (options.coordinator === undefined) return undefined;
+  const { advertise, ...coordinator } = options.coordinator;
+  const registration = new Registration({
+    coordinator,
+    node: { name: options.name, address: advertise ?? address, token: options.token },
+    clock: daemon.clock,
+    random: daemon.random,
+    log,
+  });
+  void registration.start();
+  return registration;
+}

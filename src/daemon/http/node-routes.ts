@@ -1,0 +1,25 @@
+import type { WireServer } from "../../wire/server/server.ts";
+import { compileFilter } from "../filter.ts";
+import type { Metrics } from "../metrics.ts";
+import type { NodeStatusReader } from "../node-status.ts";
+import { type WatchParts, watchSandboxes } from "../watch.ts";
+
+export interface NodeRouteParts extends WatchParts {
+  readonly status: NodeStatusReader;
+  readonly metrics: Metrics;
+}
+
+/** The routes about the node as a whole. */
+export function serveNode(server: WireServer, parts: NodeRouteParts): void {
+  const { status, metrics } = parts;
+  server.handle("nodeStatus", async () => status.read());
+  server.handle("nodeDoctor", async () => {
+    await status.probe();
+    return status.read();
+  });
+  server.handle("metrics", async () => metrics.render());
+  server.handle("watch", async ({ query }) => {
+    const { cursor, ...filter } = query;
+    return watchSandboxes(parts, compileFilter(filter), cursor);
+  });
+}

@@ -1,0 +1,146 @@
+import type { DatabaseSync, StatementSync } from "node:sqlite";
+import { z } from "zod";
+import { SandboxEvent } from "../../protocol/sandbox.ts";
+import type { SandboxRecord } from "../sandbox-record.ts";
+import { type JournaledExec, execColumns, execFromRow, execToRow } from "./exec-row.ts";
+import { corrupt, openJournalFile } from "./open.ts";
+import { sandboxColumns, sandboxFromRow, sandboxToRow } from "./sandbox-row.ts";
+
+/** The idle deadline as it is compared and set. */
+export interface IdleDeadline {
+  readonly id: string;
+  /** The version that was read; the write fails when it is no longer the one on disk. */
+  readonly expectedVersion: number;
+  readonly idleDeadline: number | undefined;
+  readonly lastActiveAt: number;
+  readonly revision: number;
+}
+
+/** Events kept per sandbox. */
+const maxEvents = 200;
+const liveStates = "('pending','starting','running','paused')";
+
+/** The daemon's truth on disk. Every call returns after the change is in the file. */
+export class Journal {
+  readonly #path: string;
+  readonly #database: DatabaseSync;
+  readonly #saveSandbox: StatementSync;
+  readonly #renewIdle: StatementSync;
+  readonly #expireIdle: StatementSync;
+  readonly #saveExec: StatementSync;
+  readonly #addEvent: StatementSync;
+  readonly #trimEvents: StatementSync;
+
+  /** @throws as {@link openJournalFile} */
+  constructor(path: string) {
+    this.#path = path;
+    this.#database = openJournalFile(path);
+    this.#saveSandbox = this.#database.prepare(insertInto("sandboxes", sandboxColumns));
+    this.#renewIdle = this.#database.prepare(
+      `UPDATE sandboxes SET idle_deadline = ?, last_active_at = ?, revision = ?, deadline_version = deadline_version + 1
+       WHERE id = ? AND deadline_version = ? AND state IN ${liveStates}`,
+    );
+    this.#expireIdle = this.#database.prepare(
+      `UPDATE sandboxes SET state = 'stopping', end_reason = 'idle_ttl'
+       WHERE id = ? AND deadline_version = ? AND idle_deadline <= ? AND state IN ${liveStates}`,
+    );
+    this.#saveExec = this.#database.prepare(insertInto("execs", execColumns));
+    this.#addEvent = this.#database.prepare(
+      "INSERT INTO events (sandbox, time, type, message) VALUES (?, ?, ?, ?)",
+    );
+    this.#trimEvents = this.#database.prepare(
+      `DELETE FROM events WHERE sandbox = ?1 AND id <=
+         (SELECT id FROM events WHERE sandbox = ?1 ORDER BY id DESC LIMIT 1 OFFSET ${maxEvents})`,
+    );
+  }
+
+  /** @throws DSecError `journal_corrupt` when a record cannot be read */
+  sandboxes(): SandboxRecord[] {
+    return this.#read(() => this.#database.prepare("SELECT * FROM sandboxes").all().map(sandboxFromRow));
+  }
+
+  saveSandbox(record: SandboxRecord): void {
+    this.#saveSandbox.run(...sandboxToRow(record));
+  }
+
+  /** Sets the idle deadline if its version is still the expected one, and raises the version. */
+  renewIdle(deadline: IdleDeadline): boolean {
+    const { id, expectedVersion, idleDeadline, lastActiveAt, revision } = deadline;
+    return (
+      this.#renewIdle.run(idleDeadline ?? null, lastActiveAt, revision, id, expectedVersion).changes === 1
+    );
+  }
+
+  /** Begins the end of a sandbox if the deadline of this version is still the one on disk and is over. */
+  expireIdle(id: string, version: number, now: number): boolean {
+    return this.#expireIdle.run(id, version, now).changes === 1;
+  }
+
+  /** Forgets a sandbox with its execs and events. */
+  removeSandbox(id: string): void {
+    this.transaction(() => {
+      this.#database.prepare("DELETE FROM events WHERE sandbox = ?").run(id);
+      this.#database.prepare("DELETE FROM execs WHERE sandbox = ?").run(id);
+      this.#database.prepare("DELETE FROM sandboxes WHERE id = ?").run(id);
+    });
+  }
+
+  /** Oldest first. */
+  execs(sandbox: string): JournaledExec[] {
+    return this.#read(() =>
+      this.#database
+        .prepare("SELECT * FROM execs WHERE sandbox = ? ORDER BY started_at, id")
+        .all(sandbox)
+        .map(execFromRow),
+    );
+  }
+
+  saveExec(exec: JournaledExec): void {
+    this.#saveExec.run(...execToRow(exec));
+  }
+
+  removeExec(id: string): void {
+    this.#database.prepare("DELETE FROM execs WHERE id = ?").run(id);
+  }
+
+  addEvent(event: SandboxEvent): void {
+    this.#addEvent.run(event.sandbox, event.time, event.type, event.message);
+    this.#trimEvents.run(event.sandbox);
+  }
+
+  /** Oldest first. */
+  events(sandbox: string): SandboxEvent[] {
+    const rows = this.#database
+      .prepare("SELECT sandbox, time, type, message FROM events WHERE sandbox = ? ORDER BY id")
+      .all(sandbox);
+    return this.#read(() => z.array(SandboxEvent).parse(rows));
+  }
+
+  /** Several changes as one. */
+  transaction(change: () => void): void {
+    this.#database.exec("BEGIN IMMEDIATE");
+    try {
+      change();
+      this.#database.exec("COMMIT");
+    } catch (error) {
+      this.#database.exec("ROLLBACK");
+      throw error;
+    }
+  }
+
+  close(): void {
+    this.#database.close();
+  }
+
+  #read<T>(read: () => T): T {
+    try {
+      return read();
+    } catch (error) {
+      throw corrupt(this.#path, error);
+    }
+  }
+}
+
+function insertInto(table: string, columns: readonly string[]): string {
+  return `INSERT OR REPLACE INTO ${table} (${columns.join(", ")}) VALUES (${columns.map(() => "?").join(", ")})`;
+}

@@ -1,0 +1,149 @@
+import {
+  Counter,
+  collectDefaultMetrics,
+  Gauge,
+  type GaugeConfiguration,
+  Histogram,
+  Registry,
+} from "prom-client";
+import type { Backend } from "../backends/backend.ts";
+import { DSecError } from "../protocol/errors.ts";
+import type { ExecExit } from "../protocol/exec.ts";
+import type { Sandboxes } from "./sandboxes.ts";
+
+const secondsBuckets = [
+  0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120,
+];
+
+/** The node's Prometheus metrics, each daemon with a registry of its own. */
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #starts: Counter<"backend">;
+  readonly #startFailures: Counter<"code">;
+  readonly #startSeconds: Histogram<"backend">;
+  readonly #ends: Counter<"reason">;
+  readonly #execs: Counter<"cause">;
+  readonly #execSeconds: Histogram;
+  readonly #execStartSeconds: Histogram;
+
+  constructor() {
+    const registers = [this.#registry];
+    collectDefaultMetrics({ register: this.#registry });
+    this.#starts = new Counter({
+      name: "dsec_sandbox_starts_total",
+      help: "Sandboxes started",
+      labelNames: ["backend"],
+      registers,
+    });
+    this.#startFailures = new Counter({
+      name: "dsec_sandbox_start_failures_total",
+      help: "Sandboxes refused or not started, by error code",
+      labelNames: ["code"],
+      registers,
+    });
+    this.#startSeconds = new Histogram({
+      name: "dsec_sandbox_start_seconds",
+      help: "From the beginning of a start to running",
+      labelNames: ["backend"],
+      buckets: secondsBuckets,
+      registers,
+    });
+    this.#ends = new Counter({
+      name: "dsec_sandbox_ends_total",
+      help: "Sandboxes ended, by reason",
+      labelNames: ["reason"],
+      registers,
+    });
+    this.#execs = new Counter({
+      name: "dsec_execs_total",
+      help: "Execs ended, by cause",
+      labelNames: ["cause"],
+      registers,
+    });
+    this.#execStartSeconds = new Histogram({
+      name: "dsec_exec_start_seconds",
+      help: "From an exec's request to its process having started",
+      buckets: secondsBuckets,
+      registers,
+    });
+    this.#execSeconds = new Histogram({
+      name: "dsec_exec_seconds",
+      help: "From an exec's request to its exit status",
+      buckets: secondsBuckets,
+      registers,
+    });
+  }
+
+  /** Adds the gauges that are read off the node when they are scraped. */
+  observe(sandboxes: Sandboxes, watchers: () => number): void {
+    this.#add({
+      name: "dsec_sandboxes",
+      help: "Sandboxes by state and backend, ended ones included while they are kept",
+      labelNames: ["state", "backend"],
+      collect(): void {
+        this.reset();
+        for (const { record } of sandboxes.values())
+          this.inc({ state: record.state, backend: record.engine ?? record.spec.backend });
+      },
+    });
+    this.#add({
+      name: "dsec_execs_active",
+      help: "Execs that run",
+      collect(): void {
+        let active = 0;
+        for (const entry of sandboxes.values()) active += entry.activeExecs;
+        this.set(active);
+      },
+    });
+    this.#add({
+      name: "dsec_watchers",
+      help: "Open watches",
+      collect(): void {
+        this.set(watchers());
+      },
+    });
+  }
+
+  /** Adds gauges whose values are asked for when they are scraped, e.g. sizes of pools. */
+  observePools(pools: () => Readonly<Record<string, number>>): void {
+    this.#add({
+      name: "dsec_pool_size",
+      help: "Members of a pool that are ready",
+      labelNames: ["pool"],
+      collect(): void {
+        for (const [pool, size] of Object.entries(pools())) this.set({ pool }, size);
+      },
+    });
+  }
+
+  started(backend: Backend, ms: number): void {
+    const label = backend.engine ?? backend.kind;
+    this.#starts.inc({ backend: label });
+    this.#startSeconds.observe({ backend: label }, ms / 1000);
+  }
+
+  startFailed(error: unknown): void {
+    this.#startFailures.inc({ code: error instanceof DSecError ? error.code : "internal" });
+  }
+
+  ended(reason: string): void {
+    this.#ends.inc({ reason });
+  }
+
+  execStarted(ms: number): void {
+    this.#execStartSeconds.observe(ms / 1000);
+  }
+
+  execEnded(cause: ExecExit["cause"] | "lost", ms: number): void {
+    this.#execs.inc({ cause });
+    this.#execSeconds.observe(ms / 1000);
+  }
+
+  #add<T extends string>(configuration: GaugeConfiguration<T>): void {
+    this.#registry.registerMetric(new Gauge({ ...configuration, registers: [] }));
+  }
+
+  async render(): Promise<{ contentType: string; text: string }> {
+    return { contentType: this.#registry.contentType, text: await this.#registry.metrics() };
+  }
+}

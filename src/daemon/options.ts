@@ -1,0 +1,66 @@
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
+import { z } from "zod";
+import { NodeName } from "../protocol/names.ts";
+import { AbsolutePath } from "../protocol/sandbox.ts";
+
+const Token = z.string().regex(/^[\x21-\x7e]{16,256}$/, "must be 16 to 256 printable characters");
+const Address = z.string().max(512);
+
+const Settings = z.strictObject({
+  /** Of the node; every sandbox id begins with it. */
+  name: NodeName,
+  dataDir: AbsolutePath,
+  runDir: AbsolutePath,
+  /** Names what is machine-wide: cgroups, nftables table, interfaces, labels. */
+  instance: z
+    .string()
+    .regex(/^[a-z][a-z0-9-]{0,30}$/, "must be at most 31 lower-case letters, digits or '-'")
+    .default("dsec"),
+  /** `unix:/path`, `http://127.0.0.1:port` or `https://host:port`; default `<runDir>/daemon.sock`. */
+  listen: Address.optional(),
+  /** PEM, for https. */
+  tls: z.strictObject({ cert: z.string(), key: z.string() }).optional(),
+  token: Token,
+  /** Default `<dataDir>/layers`. */
+  layerStore: AbsolutePath.optional(),
+  /** IPv4 range of the sandboxes' addresses. */
+  networkRange: z.cidrv4().default("10.88.0.0/16"),
+  dockerSocket: AbsolutePath.optional(),
+  maxSandboxes: z.int().min(1).max(100_000).default(4096),
+  /** How many times the machine's memory may be asked for. */
+  memoryOvercommit: z.number().min(0.01).max(10_000).default(50),
+  /** MiB of memory and disk that must really be available for a new sandbox. */
+  memoryFloorMb: z.int().min(0).default(512),
+  diskFloorMb: z.int().min(0).default(1024),
+  /** PSI some avg10 of memory, percent, above which nothing new is taken. */
+  maxMemoryPressure: z.number().min(0).max(100).default(60),
+  /** Seconds that records, logs and exit codes of ended sandboxes stay readable. */
+  keepEnded: z.int().min(0).max(31_536_000).default(3600),
+  maxEnded: z.int().min(0).max(1_000_000).default(10_000),
+  /** Bytes kept of the beginning and of the end of recorded output, per exec. */
+  logHeadBytes: z.int().min(4096).default(1_048_576),
+  logTailBytes: z.int().min(4096).default(1_048_576),
+  startTimeoutMs: z.int().min(1).default(120_000),
+  /** Between SIGTERM and SIGKILL for the execs of a sandbox that is stopped. */
+  stopGraceMs: z.int().min(0).default(2000),
+  /** Starts of real sandboxes at a time. */
+  concurrentStarts: z
+    .int()
+    .min(1)
+    .default(() => Math.max(4, 2 * availableParallelism())),
+  /** Without a sign of life from an exec's client for so long it is gone. */
+  clientTimeoutMs: z.int().min(100).default(180_000),
+  /** Where to register; the address a coordinator reaches this daemon at, default the one it listens on. */
+  coordinator: z.strictObject({ address: Address, token: Token, advertise: Address.optional() }).optional(),
+  logLevel: z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]).default("info"),
+});
+
+/** Everything a daemon can be told, and every default. */
+export const DaemonOptions = Settings.transform((options) => ({
+  ...options,
+  listen: options.listen ?? `unix:${join(options.runDir, "daemon.sock")}`,
+  layerStore: options.layerStore ?? join(options.dataDir, "layers"),
+}));
+export type DaemonOptions = z.output<typeof DaemonOptions>;
+export type DaemonOptionsInput = z.input<typeof DaemonOptions>;
