@@ -51,17 +51,19 @@ let processImage: ReturnType<typeof koffi.load> | undefined;
  * that importing costs nothing and works on any system.
  *
  * @param name for errors, too
+ * @param symbol where it differs from the name: `syscall` for what the C library does not wrap
  * @param parameters C types. A variadic function is bound with the parameters it is called with: on Linux x86-64 and arm64 the convention for integers and pointers is the same.
  */
 export function libcFunction<Arguments extends readonly LibcArgument[]>(
   name: string,
   parameters: readonly string[],
+  symbol = name,
 ): LibcFunction<Arguments> {
   let bound: ((...args: readonly LibcArgument[]) => number) | undefined;
   const invoke = (subject: string | undefined, args: Arguments): number => {
     if (bound === undefined) {
       processImage ??= koffi.load(null);
-      bound = processImage.func(`int ${name}(${parameters.join(", ")})`);
+      bound = processImage.func(`int ${symbol}(${parameters.join(", ")})`);
     }
     const result = bound(...args);
     if (result === -1) throw new LinuxError(name, koffi.errno(), subject);
