@@ -1,0 +1,49 @@
+import { attach } from "./attach.ts";
+import { parseDuration } from "./duration.ts";
+import { note } from "./io.ts";
+import { flag, value } from "./option.ts";
+import { defined, environmentOf, processOptions } from "./sandbox-options.ts";
+import { needTerminal, terminalOf } from "./terminal.ts";
+import { defineVerb } from "./verb.ts";
+
+export const exec = defineVerb({
+  description:
+    "Flags stand before REF; everything after it is the command, passed on exactly as given: no shell, no joining.\n" +
+    "Exits with the command's own code; 124 when its time was up, 126 or 127 when it could not be run, 125 when dsec\n" +
+    "failed. Ctrl-C goes to the command. Without -d the command ends with this process.",
+  operands: "<ref> <command...>",
+  passThrough: true,
+  examples: [
+    "dsec exec web-1 -- ls -l /tmp",
+    "dsec exec -i web-1 -- tar -x -C /src < src.tar",
+    "dsec exec -it web-1 bash",
+    "dsec exec -d web-1 -- ./server   # then: dsec logs web-1",
+  ],
+  options: {
+    interactive: flag("-i, --interactive", "give the command this stdin; null stdin otherwise"),
+    tty: flag("-t, --tty", "give it a terminal; ctrl-p ctrl-q leaves it running"),
+    detach: flag("-d, --detach", "record its output on the node and do not wait; prints the exec's id"),
+    ...processOptions,
+    timeout: value("--timeout <duration>", "kill it after this time: 30s, 5m", parseDuration),
+  },
+  run: async ({ io, client }, options, [ref = "", ...argv]) => {
+    const { interactive, tty, detach, user, workdir, timeout } = options;
+    if (!detach) needTerminal(io, { tty, stdin: interactive });
+    const env = await environmentOf(options, io);
+    const sandbox = await (await client()).get(ref);
+    const command = { env, ...defined({ user, cwd: workdir, timeoutMs: timeout }) };
+    if (detach) {
+      const id = await sandbox.execDetached(argv, command);
+      return { type: "text", text: `${id}\n` };
+    }
+    const process = await sandbox.spawn(argv, {
+      ...command,
+      stdin: interactive,
+      ...(tty ? terminalOf(env, io) : {}),
+    });
+    const left = await attach(process, io, { stdin: interactive, tty, detachKeys: tty });
+    if (left.type === "exit") return { type: "exit", code: left.exitCode };
+    note(io, `detached; exec ${process.execId} goes on`);
+    return { type: "exit", code: 0 };
+  },
+});

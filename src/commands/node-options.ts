@@ -1,0 +1,98 @@
+import { readFile } from "node:fs/promises";
+import { hostname } from "node:os";
+import { resolve } from "node:path";
+import { DSecError } from "../protocol/errors.ts";
+import type { Settings } from "../sdk/settings.ts";
+import { parseSeconds } from "./duration.ts";
+import { choice, parseCount, parseNumber, text, value } from "./option.ts";
+import type { OptionValues } from "./option.ts";
+import { defined } from "./sandbox-options.ts";
+import { parseMebibytes } from "./size.ts";
+
+/** Flags of a process that is a node: `up` and `daemon`. What is not given is the daemon's to decide. */
+export const nodeOptions = {
+  layerStore: text("--layer-store <dir>", "directory of the layer store; <data>/layers unless given"),
+  networkRange: text("--network-range <cidr>", "IPv4 range of the sandboxes' addresses"),
+  dockerSocket: text("--docker-socket <path>", "socket of the Docker daemon"),
+  maxSandboxes: value("--max-sandboxes <count>", "sandboxes at a time", parseCount),
+  memoryOvercommit: value(
+    "--memory-overcommit <factor>",
+    "how many times the machine's memory may be asked for",
+    parseNumber,
+  ),
+  memoryFloor: value("--memory-floor <size>", "free memory below which nothing new is taken", parseMebibytes),
+  diskFloor: value("--disk-floor <size>", "free disk below which nothing new is taken", parseMebibytes),
+  keepEnded: value(
+    "--keep-ended <duration>",
+    "how long records and logs of ended sandboxes are kept",
+    parseSeconds,
+  ),
+  logLevel: choice("--log-level <level>", "fatal|error|warn|info|debug|trace|silent; info unless given", [
+    "fatal",
+    "error",
+    "warn",
+    "info",
+    "debug",
+    "trace",
+    "silent",
+  ]),
+};
+
+/** Flags of a process that listens on TCP. */
+export const tlsOptions = {
+  tlsCert: text("--tls-cert <file>", "certificate for https, PEM"),
+  tlsKey: text("--tls-key <file>", "its key, PEM"),
+};
+
+/** The daemon's options that flags and settings ask for. */
+export function nodeSettings(values: OptionValues<typeof nodeOptions>, settings: Settings) {
+  const { dataDir, runDir, instance } = settings;
+  return {
+    dataDir,
+    runDir,
+    instance,
+    ...defined({
+      layerStore: values.layerStore === undefined ? undefined : resolve(values.layerStore),
+      networkRange: values.networkRange,
+      dockerSocket: values.dockerSocket,
+      maxSandboxes: values.maxSandboxes,
+      memoryOvercommit: values.memoryOvercommit,
+      memoryFloorMb: values.memoryFloor,
+      diskFloorMb: values.diskFloor,
+      keepEnded: values.keepEnded,
+      logLevel: values.logLevel,
+    }),
+  };
+}
+
+/** @throws DSecError `invalid_argument` for one without the other, `config_invalid` when one cannot be read */
+export async function readTls({
+  tlsCert,
+  tlsKey,
+}: OptionValues<typeof tlsOptions>): Promise<{ cert: string; key: string } | undefined> {
+  if (tlsCert === undefined && tlsKey === undefined) return undefined;
+  if (tlsCert === undefined || tlsKey === undefined)
+    throw new DSecError("invalid_argument", "--tls-cert and --tls-key go together");
+  const [cert, key] = await Promise.all([tlsCert, tlsKey].map(readPem));
+  return { cert: cert ?? "", key: key ?? "" };
+}
+
+/** This machine's name as a node's: a lower-case DNS label. */
+export function defaultNodeName(): string {
+  const [label = ""] = hostname().toLowerCase().split(".");
+  return (
+    label
+      .replace(/[^a-z0-9-]/g, "-")
+      .replace(/^-+|-+$/g, "")
+      .slice(0, 50) || "node"
+  );
+}
+
+/** @throws DSecError `config_invalid` */
+export async function readPem(file: string): Promise<string> {
+  try {
+    return await readFile(file, "utf8");
+  } catch (cause) {
+    throw new DSecError("config_invalid", `${file} cannot be read`, { cause });
+  }
+}

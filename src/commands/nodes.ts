@@ -1,0 +1,14 @@
+import { nodeView } from "./columns.ts";
+import { listingOf } from "./outcome.ts";
+import { defineVerb } from "./verb.ts";
+
+export const nodes = defineVerb({
+  description:
+    "CPUS and MEMORY ASKED are what sandboxes asked for, of what the node has; more than it has is no mistake.",
+  options: {},
+  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  run: async ({ client }) => ({
+    type: "listing",
+    listing: listingOf(nodeView, await (await client()).nodes()),
+  }),
+});
