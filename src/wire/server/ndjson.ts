@@ -18,25 +18,32 @@ export async function writeNdjson(
   const iterator = items[Symbol.asyncIterator]();
   let batch = "";
   let scheduled: NodeJS.Immediate | undefined;
-  const flush = (): boolean => {
+  const flush = (): void => {
     clearImmediate(scheduled);
     scheduled = undefined;
     const text = batch;
     batch = "";
-    return text === "" || response.destroyed || response.write(text);
+    if (text !== "" && !response.destroyed) response.write(text);
   };
-  const aborted = new Promise<"aborted">((resolve) => {
-    if (signal.aborted) resolve("aborted");
-    else signal.addEventListener("abort", () => resolve("aborted"), { once: true });
-  });
+  // one listener for the whole stream: a race per item against one promise would leak for as long as the stream lasts
+  let giveUp: () => void = () => undefined;
+  const onAbort = (): void => giveUp();
+  signal.addEventListener("abort", onAbort, { once: true });
+  const orAborted = async <T>(work: Promise<T>): Promise<T | "aborted"> => {
+    const outcome = Promise.withResolvers<T | "aborted">();
+    giveUp = () => outcome.resolve("aborted");
+    if (signal.aborted) giveUp();
+    work.then(outcome.resolve, outcome.reject);
+    return outcome.promise;
+  };
   try {
     for (;;) {
-      const next = await Promise.race([iterator.next(), aborted]);
+      const next = await orAborted(iterator.next());
       if (next === "aborted" || next.done === true) break;
       batch += `${JSON.stringify(next.value)}\n`;
       if (batch.length < batchChars) scheduled ??= setImmediate(flush);
-      else if (!flush()) await Promise.race([once(response, "drain"), aborted]);
-      else if (response.writableNeedDrain) await Promise.race([once(response, "drain"), aborted]);
+      else flush();
+      if (response.writableNeedDrain) await orAborted(once(response, "drain"));
     }
     flush();
     response.end();
@@ -45,6 +52,7 @@ export async function writeNdjson(
     response.destroy();
     throw error;
   } finally {
+    signal.removeEventListener("abort", onAbort);
     void iterator.return?.()?.catch(() => undefined);
   }
 }
