@@ -24,6 +24,7 @@ export async function* watchSandboxes(
   parts: WatchParts,
   match: Match,
   cursor: string | undefined,
+  signal: AbortSignal,
 ): AsyncGenerator<WatchEvent, void, undefined> {
   const { feed, source, clock } = parts;
   const shown = new Set<string>();
@@ -35,11 +36,13 @@ export async function* watchSandboxes(
     pending.set(id, revision);
     wake();
   });
+  const stop = (): void => wake();
+  signal.addEventListener("abort", stop, { once: true });
   try {
     const resumed = cursor === undefined ? undefined : feed.revisionOf(cursor);
     if (resumed === undefined) yield* snapshot();
     else missed(resumed);
-    for (;;) {
+    while (!signal.aborted) {
       while (pending.size > 0) {
         if (pending.size > maxPending) return;
         const [[id, revision] = ["", 0]] = pending;
@@ -49,6 +52,7 @@ export async function* watchSandboxes(
       if ((await idle()) === "silent") yield { type: "ping" };
     }
   } finally {
+    signal.removeEventListener("abort", stop);
     unlisten();
   }
 
@@ -87,7 +91,7 @@ export async function* watchSandboxes(
     const { promise, resolve } = Promise.withResolvers<"changed" | "silent">();
     wake = () => resolve("changed");
     const dispose = clock.after(pingMs, () => resolve("silent"));
-    if (pending.size > 0) wake();
+    if (pending.size > 0 || signal.aborted) wake();
     const outcome = await promise;
     dispose();
     return outcome;

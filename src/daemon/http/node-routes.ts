@@ -18,8 +18,8 @@ export function serveNode(server: WireServer, parts: NodeRouteParts): void {
     return status.read();
   });
   server.handle("metrics", async () => metrics.render());
-  server.handle("watch", async ({ query }) => {
+  server.handle("watch", async ({ query, signal }) => {
     const { cursor, ...filter } = query;
-    return watchSandboxes(parts, compileFilter(filter), cursor);
+    return watchSandboxes(parts, compileFilter(filter), cursor, signal);
   });
 }
