@@ -9,6 +9,7 @@ import { Creates } from "./creates.ts";
 import { askAll } from "./fan-out.ts";
 import type { FleetNode, NodeOptions } from "./fleet-node.ts";
 import { Metrics } from "./metrics.ts";
+import { Orphans } from "./orphans.ts";
 import { Registry } from "./registry.ts";
 import { serveRoutes } from "./routes.ts";
 import { Store } from "./store.ts";
@@ -69,8 +70,10 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
   const watcher = new Watcher(registry, { now, random, intervalMs, log });
   const server = new WireServer({ role: "coordinator", version, token, log });
   const metrics = new Metrics(registry, () => server.upgraded);
+  const orphans = new Orphans(log);
   const creates = new Creates({
     registry,
+    orphans,
     watcher,
     store,
     now,
@@ -88,6 +91,7 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
     clearInterval(sweep);
     watcher.close();
     await server.close();
+    orphans.close();
     registry.close();
     store.close();
   };
@@ -105,20 +109,24 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
 function shutdownOf({ onShutdown, log }: CoordinatorOptions, registry: Registry) {
   if (onShutdown === undefined) return undefined;
   return (sandboxes: "keep" | "stop"): void => {
-    const stopped = sandboxes === "stop" ? stopEverything(registry) : Promise.resolve();
+    const stopped = sandboxes === "stop" ? stopEverything(registry, log) : Promise.resolve();
     stopped
       .catch((error: unknown) => log.error({ err: error }, "not every sandbox could be stopped"))
       .finally(onShutdown);
   };
 }
 
-async function stopEverything(registry: Registry): Promise<void> {
-  await askAll(registry.all(), async (node) => {
+async function stopEverything(registry: Registry, log: FastifyBaseLogger): Promise<void> {
+  const { unreachable, refusals } = await askAll(registry.all(), async (node) => {
     const query = { limit: 10_000 };
     const { items } = await node.client.json<SandboxList>("listSandboxes", { query });
     const ids = items.map(({ id }) => id);
     await Promise.all(Array.from({ length: stopWidth }, async () => stopEach(node, ids)));
   });
+  for (const node of unreachable)
+    log.warn({ node }, "sandboxes of a node that does not answer were not stopped");
+  for (const { node, error } of refusals)
+    log.warn({ node: node.name, err: error }, "not every sandbox was stopped");
 }
 
 async function stopEach(node: FleetNode, ids: string[]): Promise<void> {

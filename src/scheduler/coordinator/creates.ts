@@ -6,6 +6,7 @@ import { plan, type Refusal } from "../core/placement.ts";
 import { placedRecently } from "../core/snapshot.ts";
 import { askAll } from "./fan-out.ts";
 import type { FleetNode } from "./fleet-node.ts";
+import type { Orphans } from "./orphans.ts";
 import type { Registry } from "./registry.ts";
 import type { Store } from "./store.ts";
 import type { Watcher } from "./watcher.ts";
@@ -14,6 +15,7 @@ export interface CreateParts {
   readonly registry: Registry;
   readonly watcher: Watcher;
   readonly store: Store;
+  readonly orphans: Orphans;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
   /** In [0, 1). */
@@ -178,6 +180,8 @@ export class Creates {
 
   async #place(node: FleetNode, id: string, request: CreateRequest): Promise<Sandbox> {
     const { owner, spec, signal, requestId } = request;
+    const { orphans, now } = this.#parts;
+    orphans.claimed(id);
     const settled = node.placing(placedRecently(spec));
     const body: Placement = { id, owner, spec };
     try {
@@ -188,9 +192,16 @@ export class Creates {
         signal,
         timeoutMs: startMs,
       });
+    } catch (error) {
+      if (signal.aborted) orphans.left(node, id, this.#forgetter(request));
+      throw error;
     } finally {
-      settled(this.#parts.now());
+      settled(now());
     }
+  }
+
+  #forgetter({ owner, key }: CreateRequest): (() => void) | undefined {
+    return key === undefined ? undefined : () => this.#parts.store.deleteCreate(owner, key);
   }
 
   /** A key whose create certainly came to nothing may be tried anew; one whose outcome is unknown must find the same id. */

@@ -22,11 +22,11 @@ export class Metrics {
       labelNames: ["code"],
       registers,
     });
-    const nodeGauge: Gauge<"health"> = new Gauge({
+    const health = new Gauge({
       name: "dsec_coordinator_nodes",
       help: "Nodes by health",
       labelNames: ["health"],
-      registers,
+      registers: [],
       collect() {
         const healthy = nodes.all().filter((node) => node.healthy).length;
         this.set({ health: "healthy" }, healthy);
@@ -36,13 +36,13 @@ export class Metrics {
     const execs = new Gauge({
       name: "dsec_coordinator_exec_connections",
       help: "Exec connections passing through",
-      registers,
+      registers: [],
       collect() {
         this.set(upgraded());
       },
     });
-    nodeGauge.reset();
-    execs.reset();
+    this.#registry.registerMetric(health);
+    this.#registry.registerMetric(execs);
   }
 
   /** @param outcome `created` or an error code */
