@@ -42,7 +42,7 @@ export interface ProgramOptions {
 /**
  * Runs a system program (a name or an absolute path) to its end and returns its stdout (at most 1 MiB of it). Not for hot paths: a spawn costs the event loop 1 to 2 ms.
  *
- * @throws DSecError `cancelled`; `backend_unavailable` when the program is not there; `internal` with the last lines of stderr in the message when it fails
+ * @throws DSecError `cancelled`; `backend_unavailable` when the program is not there; `disk_full`; `internal` when it fails otherwise, with the last lines of its stderr
  */
 export async function runProgram(
   name: string,
@@ -105,7 +105,9 @@ export async function runProgram(
   if (refusal !== undefined) throw refusal;
   if (exit.code !== 0) {
     const how = exit.code === null ? `was ended by ${exit.signal}` : `failed with exit code ${exit.code}`;
-    throw new DSecError("internal", `${name} ${how}: ${lastLines.join("\n") || "no message"}`);
+    const said = lastLines.join("\n") || "no message";
+    const code = /No space left on device|Disk quota exceeded/.test(said) ? "disk_full" : "internal";
+    throw new DSecError(code, `${name} ${how}: ${said}`);
   }
   return output;
 }

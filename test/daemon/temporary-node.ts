@@ -1,0 +1,53 @@
+import { execFile } from "node:child_process";
+import { randomBytes, randomInt } from "node:crypto";
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+
+const run = promisify(execFile);
+
+/** Directories, an instance name and a network range that no other test and no real fleet uses. */
+export interface TemporaryNode extends AsyncDisposable {
+  readonly directory: string;
+  readonly dataDir: string;
+  readonly runDir: string;
+  readonly layerStore: string;
+  readonly instance: string;
+  readonly networkRange: string;
+}
+
+export async function temporaryNode(): Promise<TemporaryNode> {
+  const directory = await mkdtemp(join(tmpdir(), "dsec-node-"));
+  return {
+    directory,
+    dataDir: join(directory, "data"),
+    runDir: join(directory, "run"),
+    layerStore: join(directory, "layers"),
+    instance: `t${randomBytes(3).toString("hex")}`,
+    networkRange: `10.${randomInt(160, 190)}.${randomInt(0, 256)}.0/24`,
+    [Symbol.asyncDispose]: () => rm(directory, { recursive: true, force: true }),
+  };
+}
+
+/** Runs a program and returns its stdout. */
+export async function output(command: string, ...args: readonly string[]): Promise<string> {
+  return (await run(command, args)).stdout;
+}
+
+/** What a node has on the machine: mounts and loop devices below its directory, links and tables of its instance. */
+export async function tracesOf(node: TemporaryNode): Promise<string[]> {
+  const mounts = (await readFile("/proc/self/mountinfo", "utf8")).split("\n");
+  const loops = (await output("losetup", "--list", "--noheadings", "--output", "BACK-FILE")).split("\n");
+  const links = await readdir("/sys/class/net");
+  const tables = (await output("nft", "list", "tables")).split("\n");
+  const routes = (await output("ip", "route")).split("\n");
+  const network = node.networkRange.replace(/0\/24$/, "");
+  return [
+    ...mounts.filter((line) => line.includes(node.directory)).map((line) => `mount ${line}`),
+    ...loops.filter((line) => line.includes(node.directory)).map((line) => `loop ${line}`),
+    ...links.filter((link) => link.startsWith(`${node.instance}_`)).map((link) => `link ${link}`),
+    ...tables.filter((line) => line.endsWith(` ${node.instance}`)),
+    ...routes.filter((line) => line.includes(network)).map((line) => `route ${line}`),
+  ];
+}
