@@ -11,11 +11,7 @@ export class BoundedQueue<T> {
 
   /** Resolves when the item is in the queue; also when `signal` aborts, the item then being dropped. */
   async put(item: T, signal: AbortSignal): Promise<void> {
-    while (this.#items.length >= this.#capacity && !signal.aborted)
-      await new Promise<void>((resolve) => {
-        this.#writers.push(resolve);
-        signal.addEventListener("abort", () => resolve(), { once: true });
-      });
+    while (this.#items.length >= this.#capacity && !signal.aborted) await this.#room(signal);
     if (signal.aborted) return;
     this.#items.push(item);
     this.#reader?.();
@@ -27,6 +23,17 @@ export class BoundedQueue<T> {
     const item = this.#items.shift();
     this.#writers.shift()?.();
     return item;
+  }
+
+  #room(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const settle = (): void => {
+        signal.removeEventListener("abort", settle);
+        resolve();
+      };
+      this.#writers.push(settle);
+      signal.addEventListener("abort", settle, { once: true });
+    });
   }
 
   #arrival(timeoutMs: number, signal: AbortSignal): Promise<void> {

@@ -49,6 +49,7 @@ export class Upgrades {
 
   destroyAll(): void {
     for (const socket of this.#sockets) socket.destroy();
+    this.#sockets.clear();
   }
 
   async #upgrade(request: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
