@@ -57,8 +57,8 @@ async function printStream(entries: AsyncIterable<Listing>, io: Io, options: Pri
     if (io.readerGone.aborted) return;
     if (format === "table" || format === "wide") {
       const table = entry.table(format === "wide", io.now());
-      if (first) await write(io.stdout, renderFixedRow(titleCells(table), table.widths, paint));
-      for (const row of table.rows) await write(io.stdout, renderFixedRow(row, table.widths, paint));
+      if (first) await write(io.stdout, renderRow(titleCells(table), table.widths, paint));
+      for (const row of table.rows) await write(io.stdout, renderRow(row, table.widths, paint));
     } else {
       if (format === "yaml" && !first) await write(io.stdout, "---\n");
       await write(io.stdout, await renderListing(entry, true, io, options));
@@ -72,33 +72,20 @@ async function renderYaml(items: unknown): Promise<string> {
   return stringify(items, { lineWidth: 0, aliasDuplicateObjects: false });
 }
 
-/** No lines, two spaces between columns: what can be cut by awk. */
-async function renderTable(table: Table, paint: Paint): Promise<string> {
-  const { default: Layout } = await import("cli-table3");
-  const layout = new Layout({
-    chars: noBorders,
-    style: { head: [], border: [], "padding-left": 0, "padding-right": 2, compact: true },
-  });
-  for (const row of [titleCells(table), ...table.rows])
-    layout.push(row.map(({ text, tone }) => paint(visible(text), tone)));
-  return `${layout
-    .toString()
-    .split("\n")
-    .map((line) => line.trimEnd())
-    .join("\n")}\n`;
+/** Columns as wide as they must be, two spaces between them: what can be read, and cut by awk. */
+function renderTable(table: Table, paint: Paint): string {
+  const rows = [titleCells(table), ...table.rows];
+  const widths = table.titles.map((_, column) =>
+    Math.max(...rows.map((row) => visible(row[column]?.text ?? "").length)),
+  );
+  return rows.map((row) => renderRow(row, widths, paint)).join("");
 }
-
-const noBorders = Object.fromEntries(
-  ["top", "bottom", "left", "right", "mid", "middle"]
-    .flatMap((side) => [side, `${side}-mid`, `${side}-left`, `${side}-right`])
-    .map((name) => [name, ""]),
-);
 
 function titleCells(table: Table): Table["rows"][number] {
   return table.titles.map((text) => ({ text, tone: "heading" }));
 }
 
-function renderFixedRow(row: Table["rows"][number], widths: readonly number[], paint: Paint): string {
+function renderRow(row: Table["rows"][number], widths: readonly number[], paint: Paint): string {
   const cells = row.map(({ text, tone }, index) => {
     const shown = visible(text);
     return paint(shown, tone) + " ".repeat(Math.max(0, (widths[index] ?? 0) - shown.length));

@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { DSecError } from "../protocol/errors.ts";
 import type { NodeList, ServerVersion } from "../protocol/node.ts";
 import { idempotencyHeader } from "../protocol/routes.ts";
@@ -85,7 +84,7 @@ export class DSecClient implements AsyncDisposable {
 
   /** Makes a sandbox of any backend; resolves when it runs. */
   async createSandbox(spec: SandboxSpecInput, options: CreateOptions = {}): Promise<Sandbox> {
-    const { timeout = defaultTimeoutSeconds, idempotencyKey = randomUUID(), signal } = options;
+    const { timeout = defaultTimeoutSeconds, idempotencyKey = crypto.randomUUID(), signal } = options;
     const expired = new AbortController();
     const timer = setTimeout(
       () => expired.abort(new DSecError("start_timeout", `no sandbox ran within ${timeout} s`)),

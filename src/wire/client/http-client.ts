@@ -96,10 +96,12 @@ export class HttpClient {
       this.#tls ? new (loadHttps().Agent)({ ...pool, ...trust }) : new http.Agent(pool);
     this.#kept = makeAgent(kept);
     this.#streams = makeAgent({});
-    this.#options =
+    const peer =
       this.#target.kind === "unix"
         ? { socketPath: this.#target.path, host: "localhost" }
         : { host: this.#target.host, port: this.#target.port };
+    // without TLS nobody asks for the server's name, but Node takes 4 ms to find out that it is no address
+    this.#options = this.#tls ? peer : { ...peer, servername: "" };
   }
 
   /**
