@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { CgroupHierarchy } from "./cgroup.ts";
 import { childNames } from "./cgroup-files.ts";
@@ -26,6 +26,7 @@ export function detectCgroups(mounts: readonly MountInfo[] = listMounts()): Cgro
     return {
       mode: v2 === undefined ? "legacy" : "hybrid",
       controllers: new Set(controllers.keys()),
+      swapAccounting: existsSync(join(controllers.get("memory") ?? "", "memory.memsw.limit_in_bytes")),
       cgroup: (path) => new CgroupV1(path, controllers, targets),
       children: (path) => [...new Set(targets.flatMap((target) => childNames(join(target, path))))],
     };
@@ -33,6 +34,8 @@ export function detectCgroups(mounts: readonly MountInfo[] = listMounts()): Cgro
   if (v2 === undefined) throw new Error("no control groups are mounted");
   return {
     mode: "unified",
+    // The root has no such file; kernels with swap have it in every other group.
+    swapAccounting: existsSync("/proc/swaps"),
     controllers: new Set(readFileSync(join(v2.target, "cgroup.controllers"), "utf8").trim().split(" ")),
     cgroup: (path) => new CgroupV2(path, v2.target),
     children: (path) => childNames(join(v2.target, path)),

@@ -48,6 +48,8 @@ export interface CgroupHierarchy {
   readonly mode: "unified" | "hybrid" | "legacy";
   /** Controllers that sandboxes can be limited by. */
   readonly controllers: ReadonlySet<string>;
+  /** Whether swap can be limited: without it what a sandbox swaps out does not count. */
+  readonly swapAccounting: boolean;
   /** @param path absolute, below the hierarchies' roots */
   cgroup(path: string): Cgroup;
   /** Names of the groups directly below `path`, in any hierarchy. */

@@ -1,0 +1,117 @@
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import type { AgentConnection } from "../../../agent/connection.ts";
+import { DSecError } from "../../../protocol/errors.ts";
+import type { StartRequest } from "../../backend.ts";
+import { isErrno } from "../../linux/libc.ts";
+import { openListeningSocket } from "../../linux/listening-socket.ts";
+import { identifyProcess, type ProcessIdentity } from "../../linux/process.ts";
+import { openAgent } from "./agent-link.ts";
+import type { Host } from "./host.ts";
+import { writeNetworkFiles } from "./network-files.ts";
+import { ociConfig } from "./oci-config.ts";
+import { readFailure, type RuntimeProcess, spawnRuntime } from "./runtime.ts";
+import type { RunDirectory, SandboxPaths } from "./sandbox-paths.ts";
+
+export interface Launched {
+  readonly init: ProcessIdentity;
+  readonly guest: AgentConnection;
+}
+
+/**
+ * Reserves a sandbox's directory. Whoever has it may clean up under the id.
+ *
+ * @throws DSecError `conflict` when the id is in use
+ */
+export function claim(paths: SandboxPaths, id: string): void {
+  mkdirSync(paths.directory, { recursive: true, mode: 0o700 });
+  try {
+    mkdirSync(paths.bundle, { mode: 0o700 });
+  } catch (error) {
+    if (isErrno(error, "EEXIST"))
+      throw new DSecError("conflict", `sandbox ${id} is there already`, { cause: error });
+    throw error;
+  }
+}
+
+/** Starts a claimed sandbox. What a failure leaves is for the caller to remove; the runtime has ended by then. */
+export async function launch(
+  host: Host,
+  run: RunDirectory,
+  paths: SandboxPaths,
+  cgroupPath: string,
+  request: StartRequest,
+  signal: AbortSignal,
+): Promise<Launched> {
+  const rootPath = preparedDirectory(request);
+  writeNetworkFiles(rootPath, { hostname: request.hostname, address: request.network?.address });
+  const config = ociConfig({
+    hostname: request.hostname,
+    rootPath,
+    agentBinary: host.agentBinary,
+    netnsPath: request.network?.netnsPath,
+    cgroupPath,
+    limits: request.limits,
+    host: host.traits,
+  });
+  writeFileSync(paths.config, config, { mode: 0o600 });
+  const socket = openListeningSocket(paths.socket);
+  let runtime: RuntimeProcess;
+  try {
+    runtime = spawnRuntime(host.runtime.program, run, request.id, paths, socket.fd);
+  } finally {
+    socket.close();
+  }
+  return greet(runtime, paths, signal);
+}
+
+/**
+ * The agent is greeted while the runtime still works: the connection waits in the socket's queue, and breaks when the runtime fails, as
+ * nobody holds the socket then.
+ */
+async function greet(runtime: RuntimeProcess, paths: SandboxPaths, signal: AbortSignal): Promise<Launched> {
+  const failed = new AbortController();
+  const opening = openAgent(paths.socket, AbortSignal.any([signal, failed.signal]));
+  opening.catch(() => undefined);
+  const kill = () => runtime.kill();
+  signal.addEventListener("abort", kill);
+  try {
+    // From its end on the runtime's process group may be another's.
+    const exit = await runtime.exited.finally(() => signal.removeEventListener("abort", kill));
+    signal.throwIfAborted();
+    if (exit.code !== 0) throw new Error(readFailure(paths) || `it ended with ${exit.code ?? exit.signal}`);
+    const init = identifyProcess(Number(readFileSync(paths.pidFile, "utf8")));
+    if (init === undefined) throw new Error(readFailure(paths) || "the agent ended at once");
+    return { init, guest: await opening };
+  } catch (error) {
+    failed.abort();
+    await opening.then(
+      (guest) => guest.close(),
+      () => undefined,
+    );
+    throw error;
+  }
+}
+
+function preparedDirectory({ root }: StartRequest): string {
+  if (root.type !== "directory")
+    throw new DSecError("invalid_argument", `runc needs a prepared root, not '${root.type}'`);
+  return root.path;
+}
+
+/** What to tell of a start that failed. */
+export function startError(error: unknown, signal: AbortSignal): DSecError {
+  if (signal.aborted) return abortError(signal.reason);
+  if (error instanceof DSecError && error.code !== "agent_lost" && error.code !== "cancelled") return error;
+  if (isErrno(error, "ENOSPC", "EDQUOT"))
+    return new DSecError("disk_full", "there is no room to start the sandbox", { cause: error });
+  if (isErrno(error, "ENOENT") && error instanceof Error && "spawnargs" in error)
+    return new DSecError("backend_unavailable", "the container runtime is gone", { cause: error });
+  return new DSecError("start_failed", "the sandbox could not be started", { cause: error });
+}
+
+function abortError(reason: unknown): DSecError {
+  if (reason instanceof DSecError) return reason;
+  if (reason instanceof DOMException && reason.name === "TimeoutError")
+    return new DSecError("start_timeout", "the sandbox did not start in time", { cause: reason });
+  return new DSecError("cancelled", "the start was given up", { cause: reason });
+}

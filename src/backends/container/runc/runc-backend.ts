@@ -1,0 +1,160 @@
+import { existsSync, rmdirSync } from "node:fs";
+import { DSecError } from "../../../protocol/errors.ts";
+import type { BackendReport } from "../../../protocol/node.ts";
+import type { Backend, BackendCapabilities, Json, Running, StartRequest } from "../../backend.ts";
+import type { Cgroup } from "../../linux/cgroup.ts";
+import { detectCgroups } from "../../linux/cgroup-hierarchy.ts";
+import { isErrno } from "../../linux/libc.ts";
+import { isAlive } from "../../linux/process.ts";
+import { openAgent } from "./agent-link.ts";
+import { type Host, inspectHost } from "./host.ts";
+import { claim, launch, startError } from "./launch.ts";
+import { probeHost } from "./probe.ts";
+import { RuncRecord } from "./record.ts";
+import { removeSandbox } from "./removal.ts";
+import { RuncSandbox } from "./runc-sandbox.ts";
+import { explainDeath } from "./sandbox-end.ts";
+import { type RunDirectory, runDirectory, sandboxPaths } from "./sandbox-paths.ts";
+import { forEachBounded, namesIn } from "./sweep.ts";
+
+export interface RuncBackendOptions {
+  /** Names the control groups: `/<instance>/<sandbox id>`. */
+  readonly instance: string;
+  /** For sockets, bundles and the runtime's state. */
+  readonly runDir: string;
+}
+
+/** Containers by an OCI runtime, without any process of ours beside the agent in each. */
+export class RuncBackend implements Backend {
+  readonly kind = "container";
+  readonly engine = "runc";
+  readonly capabilities: BackendCapabilities = {
+    root: "prepared",
+    network: "prepared",
+    diskLimit: true,
+    updates: new Set(["memoryBytes", "cpus", "cpuLimit", "pids"]),
+    adopts: true,
+    realProcesses: true,
+  };
+  readonly #instance: string;
+  readonly #run: RunDirectory;
+  readonly #starting = new Set<string>();
+  readonly #held = new Map<string, RuncSandbox>();
+  #host: Host | undefined;
+
+  constructor({ instance, runDir }: RuncBackendOptions) {
+    this.#instance = instance;
+    this.#run = runDirectory(runDir);
+  }
+
+  probe(signal: AbortSignal): Promise<BackendReport> {
+    return probeHost(signal);
+  }
+
+  async start(request: StartRequest, signal: AbortSignal): Promise<Running> {
+    const host = this.#requireHost();
+    const paths = sandboxPaths(this.#run, request.id);
+    const cgroup = host.cgroups.cgroup(this.#cgroupPath(request.id));
+    if (signal.aborted) throw startError(undefined, signal);
+    claim(paths, request.id);
+    this.#starting.add(request.id);
+    try {
+      const { init, guest } = await launch(host, this.#run, paths, cgroup.path, request, signal);
+      const record: RuncRecord = {
+        ...init,
+        class: request.limits.class,
+        address: request.network?.address ?? null,
+      };
+      return this.#hold(request.id, new RuncSandbox(record, guest, paths, cgroup));
+    } catch (error) {
+      await removeSandbox(paths, cgroup);
+      throw startError(error, signal);
+    } finally {
+      this.#starting.delete(request.id);
+    }
+  }
+
+  async adopt(id: string, json: Json, signal: AbortSignal): Promise<Running> {
+    const record = RuncRecord.safeParse(json);
+    if (!record.success)
+      throw lost("the journal's record of the sandbox cannot be read", "agent_lost", record.error);
+    const paths = sandboxPaths(this.#run, id);
+    const cgroup = this.#cgroup(id);
+    if (!isAlive(record.data)) throw dead(cgroup);
+    try {
+      const guest = await openAgent(paths.socket, signal);
+      return this.#hold(id, new RuncSandbox(record.data, guest, paths, cgroup));
+    } catch (error) {
+      signal.throwIfAborted();
+      if (!isAlive(record.data)) throw dead(cgroup, error);
+      throw lost("the sandbox's agent runs but cannot be reached", "agent_lost", error);
+    }
+  }
+
+  async sweep(keep: ReadonlySet<string>, signal: AbortSignal): Promise<string[]> {
+    const cgroups = detectCgroups();
+    const found = new Set([
+      ...namesIn(this.#run.states),
+      ...namesIn(this.#run.sandboxes).filter((id) => existsSync(sandboxPaths(this.#run, id).bundle)),
+      ...cgroups.children(`/${this.#instance}`),
+    ]);
+    const leftovers = [...found].filter((id) => !keep.has(id));
+    const removed: string[] = [];
+    const remove = async (id: string) => {
+      if (this.#isOurs(id)) return;
+      await removeSandbox(sandboxPaths(this.#run, id), cgroups.cgroup(this.#cgroupPath(id)));
+      removed.push(id);
+    };
+    await forEachBounded(leftovers, remove, signal);
+    return removed;
+  }
+
+  async close(): Promise<void> {
+    for (const sandbox of this.#held.values()) sandbox.release();
+    this.#removeEmptyParent();
+  }
+
+  #hold(id: string, sandbox: RuncSandbox): RuncSandbox {
+    this.#held.set(id, sandbox);
+    void sandbox.guest.closed.then(() => this.#held.delete(id));
+    return sandbox;
+  }
+
+  /** Whether it is this process's business and not a leftover. */
+  #isOurs(id: string): boolean {
+    return this.#starting.has(id) || this.#held.has(id);
+  }
+
+  #requireHost(): Host {
+    this.#host ??= inspectHost();
+    return this.#host;
+  }
+
+  #cgroupPath(id: string): string {
+    return `/${this.#instance}/${id}`;
+  }
+
+  #cgroup(id: string): Cgroup {
+    return (this.#host?.cgroups ?? detectCgroups()).cgroup(this.#cgroupPath(id));
+  }
+
+  /** The control group above all sandboxes is made by the runtime; it goes with the last of them. */
+  #removeEmptyParent(): void {
+    for (const directory of detectCgroups().cgroup(`/${this.#instance}`).directories()) {
+      try {
+        rmdirSync(directory);
+      } catch (error) {
+        if (!isErrno(error, "EBUSY", "ENOTEMPTY", "ENOENT")) throw error;
+      }
+    }
+  }
+}
+
+function lost(message: string, reason: string, cause?: unknown): DSecError {
+  return new DSecError("agent_lost", message, { details: { reason }, ...(cause !== undefined && { cause }) });
+}
+
+function dead(cgroup: Cgroup, cause?: unknown): DSecError {
+  const end = explainDeath(cgroup, 0);
+  return lost(end.message, end.reason, cause);
+}
