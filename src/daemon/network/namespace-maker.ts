@@ -21,6 +21,8 @@ export class NamespaceMaker {
     const extension = import.meta.url.slice(import.meta.url.lastIndexOf("."));
     this.#worker = new Worker(new URL(`./namespace-worker${extension}`, import.meta.url), {
       name: "namespaces",
+      // Not the main thread's: they may be for its script alone.
+      execArgv: [],
       resourceLimits: { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 4 },
     });
     this.#worker.on("message", (answer: WorkerAnswer) => this.#pending.shift()?.resolve(answer));

@@ -50,6 +50,7 @@ export class NamespacePool {
   /** @throws DSecError `cancelled`, `no_capacity` when no address is left, `backend_unavailable` when none can be made */
   async take(signal: AbortSignal): Promise<PoolMember> {
     throwIfCancelled(signal);
+    if (this.#closed) throw closed();
     const member = this.#ready.shift();
     this.#refill();
     return member ?? this.#wait(signal);
@@ -59,7 +60,7 @@ export class NamespacePool {
   async close(): Promise<void> {
     this.#closed = true;
     await this.#refilling;
-    this.#failWaiters(new DSecError("cancelled", "the network is closed"));
+    this.#failWaiters(closed());
     for (const member of this.#ready.splice(0)) this.#discard(member);
   }
 
@@ -167,4 +168,8 @@ export class NamespacePool {
     for (const waiter of this.#waiters) waiter.reject(error);
     this.#waiters.clear();
   }
+}
+
+function closed(): DSecError {
+  return new DSecError("cancelled", "the network is closed");
 }
