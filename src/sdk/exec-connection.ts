@@ -18,6 +18,10 @@ export class ExecConnection {
   readonly #socket: WebSocket;
   readonly #events: ExecEvents;
   readonly #unsubscribe: () => void;
+  /** Frames that were on their way when the connection was paused: what one read of the socket holds. */
+  readonly #frames: { readonly data: Buffer; readonly binary: boolean }[] = [];
+  #consuming = false;
+  #brokenBy: DSecError | undefined;
   #outcome: "open" | "ended" = "open";
   #credit = stdinWindow;
   #waiting: (() => void) | undefined;
@@ -46,9 +50,12 @@ export class ExecConnection {
       );
     };
     this.#unsubscribe = () => signal?.removeEventListener("abort", abort);
-    socket.on("message", (data: Buffer, binary: boolean) => this.#receive(data, binary));
-    socket.on("error", (cause) => this.fail(lost("the connection of the exec broke", cause)));
-    socket.on("close", () => this.fail(lost("the connection ended before the exec's status arrived")));
+    socket.on("message", (data: Buffer, binary: boolean) => {
+      if (this.#consuming) this.#frames.push({ data, binary });
+      else this.#receive(data, binary);
+    });
+    socket.on("error", (cause) => this.#broken(lost("the connection of the exec broke", cause)));
+    socket.on("close", () => this.#broken(lost("the connection ended before the exec's status arrived")));
     this.#send(execChannel.control, control({ type: "start", spec }));
     if (signal?.aborted === true) queueMicrotask(abort);
     else signal?.addEventListener("abort", abort, { once: true });
@@ -117,9 +124,10 @@ export class ExecConnection {
   #output(stream: "stdout" | "stderr", bytes: Buffer): void {
     const consumed = this.#events.output(stream, bytes);
     if (consumed === undefined) return;
+    this.#consuming = true;
     this.#socket.pause();
     consumed.then(
-      () => this.#socket.resume(),
+      () => this.#consumed(),
       (cause: unknown) =>
         this.fail(
           cause instanceof DSecError
@@ -127,6 +135,24 @@ export class ExecConnection {
             : new DSecError("cancelled", "the receiver of the output failed", { cause, ambiguous: true }),
         ),
     );
+  }
+
+  #consumed(): void {
+    this.#consuming = false;
+    while (!this.#consuming) {
+      const frame = this.#frames.shift();
+      if (frame === undefined) break;
+      this.#receive(frame.data, frame.binary);
+    }
+    if (this.#consuming) return;
+    if (this.#brokenBy !== undefined) this.fail(this.#brokenBy);
+    else this.#socket.resume();
+  }
+
+  /** What arrived before the connection broke comes first: the status may be among it. */
+  #broken(error: DSecError): void {
+    if (this.#consuming) this.#brokenBy ??= error;
+    else this.fail(error);
   }
 
   #control(message: ServerControl): void {
@@ -146,6 +172,7 @@ export class ExecConnection {
   #finish(outcome: Exclude<ExecStatus, { type: "error" }> | DSecError): void {
     if (this.#outcome === "ended") return;
     this.#outcome = "ended";
+    this.#frames.length = 0;
     this.#unsubscribe();
     this.#release();
     this.#events.ended(outcome);

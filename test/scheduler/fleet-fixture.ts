@@ -1,0 +1,116 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pino } from "pino";
+import { onTestFinished } from "vitest";
+import { type DaemonParts, type RunningDaemon, startDaemon } from "../../src/daemon/daemon.ts";
+import type { DaemonOptionsInput } from "../../src/daemon/options.ts";
+import {
+  type Coordinator,
+  type CoordinatorOptions,
+  startCoordinator,
+} from "../../src/scheduler/coordinator/coordinator.ts";
+import { type CreateOptions, DSecClient, type Sandbox, type SandboxSpecInput } from "../../src/sdk/index.ts";
+
+const log = pino({ level: process.env["DSEC_TEST_LOG"] ?? "silent" });
+const nodeToken = "test-token-of-the-nodes";
+
+/** A fleet of simulated nodes and their coordinator, in this process but over real sockets. Gone after the test. */
+export class TestFleet {
+  readonly dir: string;
+  readonly daemons = new Map<string, RunningDaemon>();
+  readonly #names: readonly string[];
+  #coordinator: Coordinator | undefined;
+  #client: DSecClient | undefined;
+
+  private constructor(dir: string, names: readonly string[]) {
+    this.dir = dir;
+    this.#names = names;
+  }
+
+  static async start(
+    names: readonly string[] = ["n1"],
+    options: { daemon?: Partial<DaemonOptionsInput>; coordinator?: Partial<CoordinatorOptions> } = {},
+  ): Promise<TestFleet> {
+    const dir = await mkdtemp(join(tmpdir(), "dsec-fleet-"));
+    const fleet = new TestFleet(dir, names);
+    onTestFinished(async () => fleet.#dispose());
+    for (const name of names) await fleet.startNode(name, options.daemon);
+    await fleet.startCoordinator(options.coordinator);
+    return fleet;
+  }
+
+  get client(): DSecClient {
+    if (this.#client === undefined) throw new Error("the fleet has no coordinator");
+    return this.#client;
+  }
+
+  get coordinator(): Coordinator {
+    if (this.#coordinator === undefined) throw new Error("the fleet has no coordinator");
+    return this.#coordinator;
+  }
+
+  get address(): string {
+    return `unix:${this.dir}/c.sock`;
+  }
+
+  async startNode(
+    name: string,
+    options: Partial<DaemonOptionsInput> = {},
+    parts: DaemonParts = {},
+  ): Promise<RunningDaemon> {
+    const input = {
+      name,
+      dataDir: join(this.dir, name, "data"),
+      runDir: join(this.dir, name, "run"),
+      instance: "dsectestfleet",
+      token: nodeToken,
+      memoryFloorMb: 0,
+      diskFloorMb: 0,
+      maxMemoryPressure: 100,
+      ...options,
+    };
+    const daemon = await startDaemon(input, { log, ...parts });
+    this.daemons.set(name, daemon);
+    return daemon;
+  }
+
+  async stopNode(name: string): Promise<void> {
+    await this.daemons.get(name)?.close({ stopSandboxes: true });
+    this.daemons.delete(name);
+  }
+
+  /** Also after {@link stopCoordinator}: it takes up the store of its predecessor. */
+  async startCoordinator(options: Partial<CoordinatorOptions> = {}): Promise<void> {
+    this.#coordinator = await startCoordinator({
+      dataDir: join(this.dir, "data"),
+      listen: [this.address],
+      nodes: this.#names.map((name) => ({
+        name,
+        address: `unix:${join(this.dir, name, "run", "daemon.sock")}`,
+        token: nodeToken,
+      })),
+      version: "0.0.0",
+      log,
+      probeIntervalMs: 50,
+      ...options,
+    });
+    this.#client ??= await DSecClient.open({ address: this.address, token: this.#coordinator.token });
+  }
+
+  async stopCoordinator(): Promise<void> {
+    await this.#coordinator?.close();
+    this.#coordinator = undefined;
+  }
+
+  async create(spec: Partial<SandboxSpecInput> = {}, options: CreateOptions = {}): Promise<Sandbox> {
+    return this.client.createSandbox({ backend: "simulated", image: "none", ...spec }, options);
+  }
+
+  async #dispose(): Promise<void> {
+    await this.#client?.close();
+    await this.stopCoordinator();
+    for (const name of this.daemons.keys()) await this.stopNode(name);
+    await rm(this.dir, { recursive: true, force: true });
+  }
+}
