@@ -1,4 +1,5 @@
-#!/usr/bin/env node
+#!/usr/bin/env -S node --
+// `--`: Node would look for the file of an --env-file that is ours
 import { enableCompileCache } from "node:module";
 
 enableCompileCache();

@@ -26,7 +26,7 @@ export async function startInBackground({ argv, logFile }: BackgroundStart): Pro
   const log = await openLog(logFile);
   try {
     const [, program = ""] = process.argv;
-    const child = spawn(process.execPath, [...process.execArgv, program, ...argv], {
+    const child = spawn(process.execPath, [...process.execArgv, "--", program, ...argv], {
       detached: true,
       stdio: ["ignore", log.fd, log.fd, "ipc"],
     });

@@ -1,9 +1,11 @@
+import { DSecError } from "../protocol/errors.ts";
 import type { LogLine } from "../protocol/exec.ts";
 import { eventView, execView } from "./columns.ts";
 import { parseInstant } from "./duration.ts";
+import type { Format } from "./format.ts";
 import { note, write } from "./io.ts";
 import type { Io } from "./io.ts";
-import { choice, flag, parseCount, text, value } from "./option.ts";
+import { flag, parseCount, text, value } from "./option.ts";
 import { done, listingOf } from "./outcome.ts";
 import { defined } from "./sandbox-options.ts";
 import { formatSize } from "./size.ts";
@@ -23,16 +25,16 @@ export const logs = defineVerb({
     exec: text("--exec <id>", "of this command; `dsec logs --execs` lists them"),
     execs: flag("--execs", "list the commands instead"),
     events: flag("--events", "show what happened to the sandbox instead"),
-    output: choice("-o, --output <format>", "text|ndjson; text unless given", ["text", "ndjson"]),
   },
-  run: async ({ io, client }, options, [ref = ""]) => {
+  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  run: async ({ io, format, client }, options, [ref = ""]) => {
     const sandbox = await (await client()).get(ref);
     if (options.events) return { type: "listing", listing: listingOf(eventView, await sandbox.events()) };
     if (options.execs) return { type: "listing", listing: listingOf(execView, await sandbox.execs()) };
+    const show = showerOf(format);
     const { follow, tail, exec } = options;
     const since = options.since === undefined ? undefined : parseInstant(options.since, io.now());
     const lines = sandbox.logs({ follow, ...defined({ tail, exec, since }) });
-    const show = options.output === "ndjson" ? showJson : showText;
     for await (const line of lines) {
       if (io.readerGone.aborted) break;
       await show(line, io);
@@ -40,6 +42,15 @@ export const logs = defineVerb({
     return done;
   },
 });
+
+function showerOf(format: Format): (line: LogLine, io: Io) => Promise<void> {
+  if (format === "ndjson") return showJson;
+  if (format === "table") return showText;
+  throw new DSecError(
+    "invalid_argument",
+    `recorded output is shown as it is, or as ndjson, not as ${format}`,
+  );
+}
 
 async function showJson(line: LogLine, io: Io): Promise<void> {
   await write(io.stdout, `${JSON.stringify(line)}\n`);

@@ -50,6 +50,7 @@ async function execute(
   let client: Promise<DSecClient> | undefined;
   const context = {
     io,
+    format: invocation.format,
     settings: () => (settings ??= loadSettings(invocation.globals, io.env)),
     client: () => (client ??= connect(context.settings)),
   };

@@ -13,6 +13,8 @@ export interface PrintOptions {
 export async function print(outcome: Outcome, io: Io, options: PrintOptions): Promise<void> {
   switch (outcome.type) {
     case "listing":
+      // where everything failed there is no data
+      if (outcome.listing.items.length === 0 && (outcome.failures ?? []).length > 0) return;
       await write(io.stdout, await renderListing(outcome.listing, outcome.single === true, io, options));
       return;
     case "stream":

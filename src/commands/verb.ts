@@ -9,6 +9,8 @@ import type { Settings } from "../sdk/settings.ts";
 /** What a verb works with. */
 export interface Context {
   readonly io: Io;
+  /** That the outcome will be printed in. */
+  readonly format: Format;
   /** Resolved when first asked for: verbs that need no fleet also work beside a broken config file. */
   readonly settings: () => Promise<Settings>;
   /** The client of the fleet that the settings name; closed when the verb is done. */
