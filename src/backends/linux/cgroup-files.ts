@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { closeDescriptor, isErrno } from "./libc.ts";
 import { openPidfd, signalPidfd } from "./process.ts";
@@ -24,15 +24,11 @@ export function keyedValue(text: string, key: string): number {
 
 /** `directory` and every group below it, deepest first; empty when it does not exist. */
 export function descendants(directory: string): string[] {
-  try {
-    const below = readdirSync(directory, { withFileTypes: true })
-      .filter((entry) => entry.isDirectory())
-      .flatMap((entry) => descendants(join(directory, entry.name)));
-    return [...below, directory];
-  } catch (error) {
-    if (isErrno(error, "ENOENT")) return [];
-    throw error;
-  }
+  const status = statSync(directory, { throwIfNoEntry: false });
+  if (status === undefined) return [];
+  // Two links: its own name and its `.`, so there is no group below that would have a `..`.
+  const names = status.nlink === 2 ? [] : childNames(directory);
+  return [...names.flatMap((name) => descendants(join(directory, name))), directory];
 }
 
 /** Names of the directories in `directory`; none when it does not exist. */

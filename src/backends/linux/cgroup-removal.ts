@@ -28,14 +28,15 @@ export async function removeCgroup(cgroup: Cgroup): Promise<void> {
   }
 }
 
+/** The kernel removes empty groups only, so each removal confirms that nothing is left in it. */
 function tryRemove(cgroup: Cgroup): boolean {
-  if (cgroup.kill() > 0) return false;
   try {
     for (const directory of cgroup.directories()) rmdirSync(directory);
     return true;
   } catch (error) {
-    // Busy: the last process is leaving still, or a new one has come in. Gone: someone else removes it, too.
-    if (isErrno(error, "EBUSY", "ENOENT")) return false;
-    throw error;
+    // Gone: someone else removes it, too.
+    if (!isErrno(error, "EBUSY", "ENOTEMPTY", "ENOENT")) throw error;
   }
+  cgroup.kill();
+  return false;
 }

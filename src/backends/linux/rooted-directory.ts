@@ -1,6 +1,6 @@
 /** Files in a foreign root: whatever symlinks it holds, nothing outside it is touched. */
-import { closeSync, constants, renameSync, rmSync, writeFileSync } from "node:fs";
-import { libcFunction } from "./libc.ts";
+import { closeSync, constants, unlinkSync, writeFileSync } from "node:fs";
+import { isErrno, libcFunction } from "./libc.ts";
 
 const sysOpenat2 = 437;
 const AT_FDCWD = -100;
@@ -34,19 +34,19 @@ export class RootedDirectory implements Disposable {
   }
 
   /**
-   * Puts a file in place of whatever non-directory has that name, by rename: what was there is not opened and not followed.
+   * Puts a file in place of whatever non-directory has that name; what was there is neither opened nor followed. Not atomic:
+   * for roots that nobody lives in yet.
    *
    * @throws Error EISDIR when a directory has the name
    */
   replaceFile(name: string, content: string, mode = 0o644): void {
-    const temporary = this.#pathOf(`.${name}.dsec`);
-    writeFileSync(temporary, content, { flag: "wx", mode });
+    const path = this.#pathOf(name);
     try {
-      renameSync(temporary, this.#pathOf(name));
+      unlinkSync(path);
     } catch (error) {
-      rmSync(temporary);
-      throw error;
+      if (!isErrno(error, "ENOENT")) throw error;
     }
+    writeFileSync(path, content, { flag: "wx", mode });
   }
 
   [Symbol.dispose](): void {
