@@ -10,6 +10,8 @@ import {
   type CoordinatorOptions,
   startCoordinator,
 } from "../../src/scheduler/coordinator/coordinator.ts";
+import type { NodeList } from "../../src/protocol/node.ts";
+import { HttpClient } from "../../src/wire/client/http-client.ts";
 import { type CreateOptions, DSecClient, type Sandbox, type SandboxSpecInput } from "../../src/sdk/index.ts";
 
 const log = pino({ level: process.env["DSEC_TEST_LOG"] ?? "silent" });
@@ -105,6 +107,30 @@ export class TestFleet {
 
   async create(spec: Partial<SandboxSpecInput> = {}, options: CreateOptions = {}): Promise<Sandbox> {
     return this.client.createSandbox({ backend: "simulated", image: "none", ...spec }, options);
+  }
+
+  /** The coordinator, spoken to below the SDK. */
+  http(): HttpClient {
+    const http = new HttpClient({
+      address: this.address,
+      token: this.coordinator.token,
+      peer: "coordinator",
+    });
+    onTestFinished(() => http.close());
+    return http;
+  }
+
+  async register(name: string, address: string, token = "x".repeat(16)): Promise<void> {
+    await this.http().json("registerNode", { params: { name }, body: { name, address, token } });
+  }
+
+  /** What the coordinator says of a node. */
+  async node(name: string): Promise<NodeList["items"][number] | undefined> {
+    return (await this.client.nodes()).find((each) => each.name === name);
+  }
+
+  async health(name: string): Promise<string | undefined> {
+    return (await this.node(name))?.health;
   }
 
   async #dispose(): Promise<void> {

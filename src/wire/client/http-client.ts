@@ -78,7 +78,7 @@ export class HttpClient {
   readonly #tls: boolean;
   readonly #authorization: string;
   readonly #connectTimeoutMs: number;
-  readonly #options: RequestOptions;
+  readonly #options: RequestOptions & { readonly servername?: string };
   readonly #kept: Agent;
   /** For answers without a known end: they must not take the connections of short requests. */
   readonly #streams: Agent;
