@@ -1,6 +1,6 @@
 import { chmodSync, existsSync, mkdirSync, rmdirSync, rmSync } from "node:fs";
-import { chmod, mkdir, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
 import { makePrivateMount, mountOverlay, unmountIfMounted } from "../../backends/linux/mount.ts";
 
@@ -12,10 +12,7 @@ import { makePrivateMount, mountOverlay, unmountIfMounted } from "../../backends
 const overlayOptions = ["redirect_dir=on", "metacopy=on", "index=off", "xino=auto", "volatile"];
 
 /** What a runtime mounts on. It lies below the lowest layer, so that a base's own are seen, and nothing is made in the sandbox's upper. */
-const mountPoints = {
-  directories: ["dev", "proc", "run", "sys", "tmp", ".dsec"],
-  files: [".dsec/agent", "etc/hosts", "etc/hostname", "etc/resolv.conf"],
-};
+const mountPoints = ["dev", "proc", "sys"];
 
 /** Composes the roots of sandboxes: shared layers below, a sandbox's own writes above. */
 export class OverlayRoots {
@@ -30,13 +27,7 @@ export class OverlayRoots {
   /** @param runDir absolute, without symlinks */
   static async open(runDir: string): Promise<OverlayRoots> {
     const roots = new OverlayRoots(join(runDir, "sandboxes"), join(runDir, "skeleton"));
-    for (const directory of mountPoints.directories)
-      await mkdir(join(roots.#skeleton, directory), { recursive: true });
-    await chmod(join(roots.#skeleton, "tmp"), 0o1777);
-    for (const file of mountPoints.files) {
-      await mkdir(dirname(join(roots.#skeleton, file)), { recursive: true });
-      await writeFile(join(roots.#skeleton, file), "");
-    }
+    for (const directory of mountPoints) await mkdir(join(roots.#skeleton, directory), { recursive: true });
     await mkdir(roots.#directory, { recursive: true, mode: 0o700 });
     // Else each lazy unmount of a root would spread to whatever copied the node's mounts, and theirs to us.
     makePrivateMount(roots.#directory);
