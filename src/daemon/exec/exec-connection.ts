@@ -40,6 +40,7 @@ export class ExecConnection implements OutputTarget {
   /** Bytes the client sent beyond the credit it got. */
   #outstanding = 0;
   #credit = 0;
+  readonly #openedAt: number;
   /** When the client last gave a sign of life; milliseconds of the caller's clock. */
   #seen: number;
   readonly #now: () => number;
@@ -49,7 +50,8 @@ export class ExecConnection implements OutputTarget {
     this.#entry = entry;
     this.#execs = execs;
     this.#now = now;
-    this.#seen = now();
+    this.#openedAt = now();
+    this.#seen = this.#openedAt;
     socket.on("message", (data, isBinary) => this.#message(data, isBinary));
     socket.on("pong", () => this.#alive());
     socket.on("error", () => this.#socket.terminate());
@@ -66,7 +68,7 @@ export class ExecConnection implements OutputTarget {
   /** Asks for a sign of life; cuts a client that has given none for `limitMs`. */
   beat(limitMs: number): void {
     const silent = this.#now() - this.#seen;
-    if (this.#phase === "opened" && silent > limitMs)
+    if (this.#phase === "opened" && this.#now() - this.#openedAt > limitMs)
       this.#end(problemStatus(new DSecError("protocol_error", "no start frame came")));
     // a client that does not read may just be paused: whether it lives is then up to TCP
     else if (silent > limitMs && this.#socket.bufferedAmount === 0) this.#socket.terminate();
