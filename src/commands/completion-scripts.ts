@@ -45,7 +45,7 @@ _dsec() {
   local cur=\${words[CURRENT]} prev=\${words[CURRENT-1]} path_="" i
   for ((i = 2; i < CURRENT; i++)); do
     case "$path_ \${words[i]}" in
-      ${verbs.map(({ path }) => `("${[...path.slice(0, -1), ""].join(" ") || " "}${path.at(-1) ?? ""}")`).join("|")})
+      ${verbs.map(({ path }) => `"${[...path.slice(0, -1), ""].join(" ") || " "}${path.at(-1) ?? ""}"`).join("|")})
         path_="\${path_:+$path_ }\${words[i]}" ;;
     esac
   done

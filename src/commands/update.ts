@@ -16,7 +16,7 @@ export const update = defineVerb({
     memory: value("-m, --memory <size>", "memory limit: 512m, 2g", parseMebibytes),
     cpus: value("--cpus <cores>", "cores asked for: a share of the machine, no ceiling", parseNumber),
     cpuLimit: value("--cpu-limit <cores>", "hard ceiling in cores, or none", (given) =>
-      given === "none" ? null : parseNumber(given),
+      given === "none" ? given : parseNumber(given),
     ),
     pids: value("--pids <count>", "processes it may have", parseCount),
     labels: many("-l, --label <key=value>", "label to set; repeated. The others are kept", parseKeyValue),
@@ -24,7 +24,8 @@ export const update = defineVerb({
   formats: ["name", "table", "wide", "json", "ndjson", "yaml"],
   run: async ({ client }, options, refs) => {
     const { memory, cpus, cpuLimit, pids, labels } = options;
-    const limits = defined({ memoryMb: memory, cpus, cpuLimit, pidsLimit: pids });
+    const ceiling = cpuLimit === "none" ? null : cpuLimit;
+    const limits = defined({ memoryMb: memory, cpus, cpuLimit: ceiling, pidsLimit: pids });
     if (Object.keys(limits).length === 0 && labels.length === 0)
       throw new DSecError(
         "invalid_argument",

@@ -10,7 +10,6 @@ let id: string;
 beforeAll(async () => {
   fleet = await startFleet();
   const made = await fleet.dsec(["run", "-q", ...sandboxFlags]);
-  expect(made).toMatchObject({ code: 0, stderr: "" });
   id = made.stdout.trim();
 });
 afterAll(async () => {

@@ -72,7 +72,10 @@ export async function startFleet(options: FleetOptions = {}): Promise<Fleet> {
   const docker = process.env["DSEC_TEST_DOCKER_SOCKET"];
   const argv = [
     "up",
-    ...["--layer-store", layerStore, "--network-range", `10.${randomInt(100, 250)}.0.0/16`],
+    "--layer-store",
+    layerStore,
+    "--network-range",
+    `10.${randomInt(100, 250)}.0.0/16`,
     ...(docker === undefined ? [] : ["--docker-socket", docker]),
     ...(options.flags ?? []),
   ];
@@ -80,7 +83,12 @@ export async function startFleet(options: FleetOptions = {}): Promise<Fleet> {
   const token = (await readFile(join(dataDir, "token"), "utf8")).trim();
   const address = `unix:${join(runDir, "coordinator.sock")}`;
   const fleet: Fleet = {
-    ...{ address, token, dataDir, runDir, instance, env },
+    address,
+    token,
+    dataDir,
+    runDir,
+    instance,
+    env,
     get pid() {
       return up.pid ?? 0;
     },
