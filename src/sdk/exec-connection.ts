@@ -54,8 +54,8 @@ export class ExecConnection {
       if (this.#consuming) this.#frames.push({ data, binary });
       else this.#receive(data, binary);
     });
-    socket.on("error", (cause) => this.#broken(lost("the connection of the exec broke", cause)));
-    socket.on("close", () => this.#broken(lost("the connection ended before the exec's status arrived")));
+    socket.on("error", (cause) => this.#broken("the connection of the exec broke", cause));
+    socket.on("close", () => this.#broken("the connection ended before the exec's status arrived"));
     this.#send(execChannel.control, control({ type: "start", spec }));
     if (signal?.aborted === true) queueMicrotask(abort);
     else signal?.addEventListener("abort", abort, { once: true });
@@ -150,7 +150,9 @@ export class ExecConnection {
   }
 
   /** What arrived before the connection broke comes first: the status may be among it. */
-  #broken(error: DSecError): void {
+  #broken(message: string, cause?: unknown): void {
+    if (this.#outcome === "ended") return;
+    const error = lost(message, cause);
     if (this.#consuming) this.#brokenBy ??= error;
     else this.fail(error);
   }

@@ -94,9 +94,12 @@ function join(client: Duplex, upstream: Socket, closing: AbortSignal): void {
   client.on("close", cut);
   upstream.on("close", () => {
     closing.removeEventListener("abort", cut);
-    // what the node sent last may still be on its way to the client
-    if (upstream.errored !== null) client.destroy();
-    else client.end(() => client.destroy());
+    if (upstream.errored !== null || client.writableFinished) client.destroy();
+    else {
+      // what the node sent last may still be on its way to the client
+      client.once("finish", () => client.destroy());
+      if (!client.writableEnded) client.end();
+    }
   });
   closing.addEventListener("abort", cut, { once: true });
   if (closing.aborted) cut();
