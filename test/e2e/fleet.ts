@@ -92,8 +92,8 @@ export async function startFleet(options: FleetOptions = {}): Promise<Fleet> {
     get pid() {
       return up.pid ?? 0;
     },
-    dsec: async (command, given = {}) => finish(start(command, env, given), given.stdin),
-    spawn: (command, given = {}) => start(command, env, given),
+    dsec: async (command, given = {}) => finish(spawnDsec(command, env, given), given.stdin),
+    spawn: (command, given = {}) => spawnDsec(command, env, given),
     client: async () => DSecClient.open({ address, token }),
     async kill(signal) {
       if (up.exitCode !== null || up.signalCode !== null) return;
@@ -125,13 +125,14 @@ export async function runDsec(
   env: Readonly<Record<string, string>> = {},
   options: CommandOptions = {},
 ): Promise<CommandResult> {
-  return finish(start(argv, env, options), options.stdin);
+  return finish(spawnDsec(argv, env, options), options.stdin);
 }
 
-function start(
+/** Starts a command line of the built program and hands it over. */
+export function spawnDsec(
   argv: readonly string[],
   env: Readonly<Record<string, string>>,
-  options: CommandOptions,
+  options: CommandOptions = {},
 ): ChildProcess {
   return spawn(process.execPath, ["--", dsecProgram, ...argv], {
     stdio: ["pipe", "pipe", "pipe"],

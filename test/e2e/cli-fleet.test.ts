@@ -1,0 +1,196 @@
+import { execFile } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import type { Readable } from "node:stream";
+import { promisify } from "node:util";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { type CommandResult, runDsec, spawnDsec, startFleet } from "./fleet.ts";
+
+let folder: string;
+let env: Record<string, string>;
+const simulated = ["--backend", "simulated", "any"];
+const range = ["--network-range", "10.251.0.0/16"];
+
+beforeEach(async () => {
+  folder = await mkdtemp("/tmp/dsec-cli-");
+  env = {
+    DSEC_DATA_DIR: join(folder, "data"),
+    DSEC_RUN_DIR: join(folder, "run"),
+    DSEC_INSTANCE: `t${process.pid}`,
+    DSEC_CONFIG: join(folder, "config.yaml"),
+  };
+});
+afterEach(async () => {
+  await dsec("down");
+  await rm(folder, { recursive: true });
+});
+
+function dsec(...argv: readonly string[]): Promise<CommandResult> {
+  return runDsec(argv, env);
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  if (typeof address !== "object" || address === null) throw new Error("no port");
+  return address.port;
+}
+
+/** A certificate for 127.0.0.1, and its key. */
+async function selfSigned(): Promise<{ cert: string; key: string }> {
+  const [cert, key] = [join(folder, "cert.pem"), join(folder, "key.pem")];
+  const subject = ["-subj", "/CN=dsec", "-addext", "subjectAltName=IP:127.0.0.1"];
+  const how = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-days", "1", "-nodes"];
+  await promisify(execFile)("openssl", ["req", "-x509", ...how, "-keyout", key, "-out", cert, ...subject]);
+  return { cert, key };
+}
+
+describe("up and down", () => {
+  test("up -d returns when the fleet answers; down ends it with its sandboxes and leaves nothing listening", async () => {
+    const up = await dsec("up", "-d", ...range);
+    expect({ code: up.code, stdout: up.stdout }).toEqual({ code: 0, stdout: "" });
+    expect(up.stderr).toContain("dsec.log");
+    expect((await stat(join(folder, "data", "token"))).mode & 0o777).toBe(0o600);
+    const id = (await dsec("run", "-q", ...simulated)).stdout.trim();
+    expect((await dsec("ls", "-q")).stdout).toBe(`${id}\n`);
+    expect((await dsec("down")).code).toBe(0);
+    expect((await dsec("ls")).stderr).toContain("(coordinator_unreachable)");
+    const left = await readdir(join(folder, "run"), { recursive: true });
+    expect(left.filter((name) => name.endsWith(".sock"))).toEqual([]);
+  });
+
+  test("what ended with the fleet is still readable in the next one", async () => {
+    await dsec("up", "-d", ...range);
+    const id = (await dsec("run", "-q", ...simulated)).stdout.trim();
+    await dsec("down");
+    await dsec("up", "-d", ...range);
+    const [info] = JSON.parse((await dsec("inspect", id)).stdout);
+    expect(info).toMatchObject({ state: "stopped", endReason: "stopped" });
+  });
+
+  test("down where nothing runs says so, and is no error", async () => {
+    expect(await dsec("down")).toMatchObject({ code: 0, stdout: "", stderr: "no fleet runs here\n" });
+  });
+
+  test("down does not end a fleet that is elsewhere", async () => {
+    const { code, stderr } = await dsec("down", "--address", "https://lab.example:7443");
+    expect(code).toBe(2);
+    expect(stderr).toContain("(invalid_argument)");
+  });
+
+  test.each(["SIGTERM", "SIGINT"] as const)("%s ends it gracefully", async (signal) => {
+    await using fleet = await startFleet();
+    await fleet.kill(signal);
+    expect((await fleet.dsec(["ls"])).stderr).toContain("(coordinator_unreachable)");
+    await fleet.restart();
+    expect((await fleet.dsec(["ls"])).code).toBe(0);
+  });
+
+  test("a fleet that was killed starts again in the same place", async () => {
+    await using fleet = await startFleet();
+    await fleet.kill("SIGKILL");
+    await fleet.restart();
+    expect((await fleet.dsec(["nodes", "-o", "name"])).stdout).toBe("local\n");
+  });
+
+  test("options that cannot be meant are refused before anything runs", async () => {
+    for (const flags of [
+      ["--network-range", "nonsense"],
+      ["--max-sandboxes", "0"],
+      ["--name", "Not_A_Label"],
+    ]) {
+      const { code, stdout, stderr } = await dsec("up", "-d", ...flags);
+      expect({ code, stdout }).toEqual({ code: 125, stdout: "" });
+      expect(stderr).toContain("(config_invalid)");
+    }
+  });
+});
+
+describe("over TCP", () => {
+  test("a context reaches a fleet by https, with its authority and token", async () => {
+    const { cert, key } = await selfSigned();
+    const address = `https://127.0.0.1:${await freePort()}`;
+    await dsec("up", "-d", ...range, "--listen", address, "--tls-cert", cert, "--tls-key", key);
+    const token = join(folder, "data", "token");
+    const remote = { DSEC_CONFIG: join(folder, "remote.yaml"), DSEC_RUN_DIR: join(folder, "nothing-here") };
+    const there = (...argv: string[]): Promise<CommandResult> => runDsec(argv, remote);
+    const given = ["--address", address, "--token-file", token, "--ca-file", cert];
+    expect((await there("config", "set-context", "lab", ...given)).code).toBe(0);
+    expect((await there("config", "use-context", "lab")).code).toBe(0);
+    expect((await there("run", "-q", ...simulated, "--", "echo", "over", "TLS")).stdout).toBe("over TLS\n");
+    expect((await there("config", "get-contexts", "-o", "name")).stdout).toBe("lab\n");
+    expect((await there("config", "current-context")).stdout).toBe("lab\n");
+    expect((await there("config", "view", "-o", "json")).stdout).toContain(address);
+    expect((await there("config", "delete-context", "lab")).code).toBe(0);
+    expect((await there("config", "current-context")).stderr).toContain("(not_found)");
+  });
+
+  test("a listener without TLS is refused beyond loopback, and https without a certificate", async () => {
+    for (const [listen, code] of [
+      ["http://0.0.0.0:1", 2],
+      ["https://127.0.0.1:0", 2],
+    ] as const) {
+      const result = await dsec("up", "-d", ...range, "--listen", listen);
+      expect({ code: result.code, stdout: result.stdout }).toEqual({ code, stdout: "" });
+      expect(result.stderr).toContain("(invalid_argument)");
+    }
+  });
+});
+
+describe("coordinator and daemon as processes of their own", () => {
+  test("make a fleet: the daemon registers, sandboxes run, both end on SIGTERM", async () => {
+    const coordinator = spawnDsec(["coordinator"], env);
+    if (coordinator.stderr === null) throw new Error("no stderr");
+    await said(coordinator.stderr, "the coordinator listens");
+    const address = `unix:${join(folder, "run", "coordinator.sock")}`;
+    const daemon = spawnDsec(["daemon", "--name", "node-1", "--coordinator", address, ...range], env);
+    if (daemon.stderr === null) throw new Error("no stderr");
+    await said(daemon.stderr, "registered");
+    const made = await dsec("run", "-q", ...simulated);
+    expect(made.stdout).toMatch(/^node-1-/);
+    const [node] = JSON.parse((await dsec("nodes", "-o", "json")).stdout);
+    expect(node).toMatchObject({ name: "node-1", health: "healthy" });
+    for (const running of [daemon, coordinator]) {
+      const ended = once(running, "exit");
+      running.kill("SIGTERM");
+      expect(await ended).toEqual([0, null]);
+    }
+  });
+
+  test("a daemon without a coordinator is a usage error", async () => {
+    expect((await dsec("daemon")).code).toBe(2);
+  });
+});
+
+describe("without a fleet", () => {
+  test("doctor probes this machine, and exits by whether containers work", async () => {
+    const { code, stdout, stderr } = await dsec("doctor", "-o", "json");
+    const reports = JSON.parse(stdout) as { backend: string; works: boolean; findings: { fix?: string }[] }[];
+    expect(stderr).toContain("probing this machine");
+    expect(reports.map(({ backend }) => backend)).toEqual(expect.arrayContaining(["container", "simulated"]));
+    const works = reports.some((report) => report.backend === "container" && report.works);
+    expect(code).toBe(works ? 0 : 125);
+  });
+
+  test("help, version, completion and config work", async () => {
+    const { version } = JSON.parse(await readFile("package.json", "utf8"));
+    expect((await dsec("--help")).code).toBe(0);
+    expect(JSON.parse((await dsec("version", "-o", "json")).stdout)).toEqual({ client: version });
+    expect((await dsec("completion", "bash")).stdout).toContain("complete -o default -F _dsec dsec");
+    expect((await dsec("config", "get-contexts", "-o", "json")).stdout).toBe("[]\n");
+  });
+});
+
+async function said(stream: Readable, words: string): Promise<void> {
+  let text = "";
+  for await (const chunk of stream.iterator({ destroyOnReturn: false })) {
+    text += String(chunk);
+    if (text.includes(words)) return;
+  }
+  throw new Error(`it ended without saying ${words}: ${text}`);
+}
