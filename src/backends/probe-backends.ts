@@ -7,7 +7,12 @@ export async function probeBackends(
   options: { readonly instance: string },
   signal: AbortSignal,
 ): Promise<BackendReport[]> {
-  const { backends, broken } = await createBackends({ ...options, agentPath: agentBinaryPath() });
+  // a probe makes nothing in the run directory
+  const { backends, broken } = await createBackends({
+    ...options,
+    runDir: "/run",
+    agentPath: agentBinaryPath(),
+  });
   try {
     return [...(await Promise.all(backends.map(async (backend) => backend.probe(signal)))), ...broken];
   } finally {

@@ -4,11 +4,17 @@ import type { Backend } from "./backend.ts";
 export interface BackendOptions {
   /** Names what is machine-wide: cgroups, labels. */
   readonly instance: string;
+  /** Where runc keeps sockets, bundles and state. */
+  readonly runDir: string;
   /** The built agent. */
   readonly agentPath: string;
   /** Path of the Docker daemon's socket; without it DOCKER_HOST, else Docker's default. */
   readonly dockerSocket?: string;
+  /** By engine where there is one, else by kind; without it, all. */
+  readonly only?: readonly BackendName[];
 }
+
+export type BackendName = "runc" | "docker" | "simulated";
 
 export interface Backends {
   readonly backends: readonly Backend[];
@@ -17,11 +23,20 @@ export interface Backends {
 }
 
 type Entry = Pick<BackendReport, "backend" | "engine"> & {
+  readonly name: BackendName;
   readonly load: (options: BackendOptions) => Promise<Backend>;
 };
 
 const entries: readonly Entry[] = [
   {
+    name: "runc",
+    backend: "container",
+    engine: "runc",
+    load: async ({ instance, runDir }) =>
+      new (await import("./container/runc/runc-backend.ts")).RuncBackend({ instance, runDir }),
+  },
+  {
+    name: "docker",
     backend: "container",
     engine: "docker",
     load: async ({ instance, agentPath, dockerSocket }) => {
@@ -31,6 +46,7 @@ const entries: readonly Entry[] = [
     },
   },
   {
+    name: "simulated",
     backend: "simulated",
     load: async () => new (await import("./simulated/simulated-backend.ts")).SimulatedBackend(),
   },
@@ -40,7 +56,8 @@ const entries: readonly Entry[] = [
 export async function createBackends(options: BackendOptions): Promise<Backends> {
   const backends: Backend[] = [];
   const broken: BackendReport[] = [];
-  for (const { backend, engine, load } of entries) {
+  const wanted = entries.filter(({ name }) => options.only?.includes(name) ?? true);
+  for (const { backend, engine, load } of wanted) {
     try {
       backends.push(await load(options));
     } catch (error) {

@@ -42,7 +42,10 @@ export interface AssemblyParts {
   readonly journal: Journal;
   readonly backends: readonly Backend[];
   readonly unusable: readonly BackendReport[];
+  /** Undefined where the node has no backend that needs it. */
   readonly provisioner: Provisioner | undefined;
+  /** Of the provisioner: what keeps it from preparing sandboxes. */
+  readonly findings: BackendReport["findings"];
 }
 
 export type Daemon = ReturnType<typeof assemble>;
@@ -60,7 +63,8 @@ export function assemble(parts: AssemblyParts) {
   const feed = new ChangeFeed(parts.boot);
   const metrics = new Metrics();
   const machine = new MachineSampler({
-    disk: async () => provisioner?.disk() ?? diskOf(options.dataDir),
+    disk: async () =>
+      provisioner?.disk().catch(async () => diskOf(options.dataDir)) ?? diskOf(options.dataDir),
     now: () => clock.now(),
     maxAgeMs: machineAgeMs,
   });
@@ -143,7 +147,7 @@ export function assemble(parts: AssemblyParts) {
     sandboxes,
     execs,
     retention,
-    leaked: () => sweep.retryLater(),
+    sweep,
   });
   const policy = {
     maxSandboxes: options.maxSandboxes,
@@ -159,6 +163,7 @@ export function assemble(parts: AssemblyParts) {
     metrics,
     sandboxes,
     ending,
+    sweep,
     backends,
     provisioner,
     admit: async (entry) => admit({ sandboxes, machine, policy, cordoned, random }, entry),
@@ -174,6 +179,7 @@ export function assemble(parts: AssemblyParts) {
     startedAt: clock.now(),
     backends,
     unusable,
+    findings: parts.findings,
     sandboxes,
     machine,
     used,

@@ -11,6 +11,7 @@ import { serveHistory } from "./http/history-routes.ts";
 import { serveNode } from "./http/node-routes.ts";
 import { serveSandboxes } from "./http/sandbox-routes.ts";
 import { Journal } from "./journal/journal.ts";
+import { LocalProvisioner } from "./local-provisioner.ts";
 import { DaemonOptions, type DaemonOptionsInput } from "./options.ts";
 import { loadSandboxes } from "./recovery.ts";
 import { Registration } from "./registration.ts";
@@ -51,8 +52,12 @@ export async function startDaemon(
     undo.push(lockRunDir(options.runDir));
     const journal = new Journal(join(options.dataDir, "daemon", "journal.sqlite"));
     undo.push(() => journal.close());
+    const provisioner = options.backends.includes("runc") ? await LocalProvisioner.open(options) : undefined;
+    undo.push(async () => provisioner?.close());
     const { backends, broken } = await createBackends({
       instance: options.instance,
+      runDir: options.runDir,
+      only: options.backends,
       agentPath: agentBinaryPath(),
       ...(options.dockerSocket === undefined ? {} : { dockerSocket: options.dockerSocket }),
     });
@@ -67,7 +72,8 @@ export async function startDaemon(
       journal,
       backends,
       unusable: broken,
-      provisioner: undefined,
+      provisioner,
+      findings: [...(provisioner?.report() ?? [])],
     });
     undo.push(() => daemon.dispose());
     const recover = loadSandboxes(daemon);

@@ -5,6 +5,7 @@ import { toProblem } from "../protocol/problem-codec.ts";
 import type { EndReason } from "../protocol/sandbox.ts";
 import type { Clock } from "./clock.ts";
 import type { Execs } from "./exec/execs.ts";
+import type { LeakSweep } from "./leak-sweep.ts";
 import type { Retention } from "./retention.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
@@ -16,8 +17,7 @@ export interface EndingParts {
   readonly sandboxes: Sandboxes;
   readonly execs: Pick<Execs, "endAll">;
   readonly retention: Pick<Retention, "remove">;
-  /** Something could not be removed: look for leaks. */
-  readonly leaked: () => void;
+  readonly sweep: Pick<LeakSweep, "leaked">;
 }
 
 /** Milliseconds each attempt to destroy a sandbox gets, one after the other. */
@@ -69,7 +69,9 @@ export class Ending {
       this.#parts.log.error({ err: error, sandbox: entry.id }, "a sandbox could not be destroyed");
       this.#parts.sandboxes.advance(entry, { type: "fail" }, { problem: toProblem(error) });
       this.#parts.sandboxes.event(entry, "failed", "could not be destroyed; the leak sweep goes on trying");
-      this.#parts.leaked();
+      this.#parts.sweep.leaked(entry.prepared);
+      entry.running = undefined;
+      entry.prepared = undefined;
     }
   }
 

@@ -14,7 +14,7 @@ export interface ImageChoice {
 
 export interface ImageSources {
   readonly backends: readonly Backend[];
-  /** Undefined where this node cannot prepare roots; the reason is in the node's findings. */
+  /** Undefined where the node has no backend that needs it. */
   readonly provisioner: Provisioner | undefined;
 }
 
@@ -60,7 +60,7 @@ async function lookIn(
   if (engine === "runc") {
     if (backend === undefined || sources.provisioner === undefined) {
       if (explicit) throw unavailable("containers by runc");
-      looked.push("no layer store (runc does not work on this node)");
+      looked.push("no layer store (this node does not offer runc)");
       return undefined;
     }
     const layers = await sources.provisioner.resolve(spec.image);

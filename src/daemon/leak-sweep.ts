@@ -1,7 +1,7 @@
 import type { Logger } from "pino";
 import type { Backend } from "../backends/backend.ts";
 import type { Clock } from "./clock.ts";
-import type { Provisioner } from "./provisioner.ts";
+import type { PreparedSandbox, Provisioner } from "./provisioner.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 
 export interface LeakSweepParts {
@@ -9,6 +9,7 @@ export interface LeakSweepParts {
   readonly log: Logger;
   readonly sandboxes: Sandboxes;
   readonly backends: readonly Backend[];
+  /** Undefined where the node has no backend that needs it. */
   readonly provisioner: Provisioner | undefined;
 }
 
@@ -18,6 +19,8 @@ const retryMs = 30_000;
 /** Removes, in the background, what no live sandbox owns. One sweep at a time. */
 export class LeakSweep {
   readonly #parts: LeakSweepParts;
+  /** Prepared for sandboxes that are lost or could not be destroyed. */
+  readonly #orphans = new Set<PreparedSandbox>();
   readonly #closing = new AbortController();
   #running: Promise<void> | undefined;
   #disposeRetry: (() => void) | undefined;
@@ -34,8 +37,13 @@ export class LeakSweep {
     await this.#running;
   }
 
-  /** Sweeps in a while: something could not be removed at once. */
-  retryLater(): void {
+  /** Sweeps in a while: something could not be removed at once. @param prepared what the provisioner holds for it */
+  leaked(prepared: PreparedSandbox | undefined): void {
+    if (prepared !== undefined) this.#orphans.add(prepared);
+    this.#retryLater();
+  }
+
+  #retryLater(): void {
     if (this.#disposeRetry !== undefined || this.#closing.signal.aborted) return;
     this.#disposeRetry = this.#parts.clock.after(retryMs, () => {
       this.#disposeRetry = undefined;
@@ -57,12 +65,27 @@ export class LeakSweep {
         if (removed.length > 0)
           log.info({ backend: backend.engine ?? backend.kind, removed }, "leaks removed");
       }
+      // only now is nothing left that runs in them
+      await this.#releaseOrphans();
       const removed = (await provisioner?.sweep(this.#keep(), this.#closing.signal)) ?? [];
       if (removed.length > 0) log.info({ removed }, "leaks removed");
     } catch (error) {
       if (this.#closing.signal.aborted) return;
       log.warn({ err: error }, "leaks could not be removed");
-      this.retryLater();
+      this.#retryLater();
+    }
+  }
+
+  /** Those that still cannot be released are tried again by the next sweep. */
+  async #releaseOrphans(): Promise<void> {
+    for (const orphan of this.#orphans) {
+      try {
+        await orphan.release();
+        this.#orphans.delete(orphan);
+      } catch (error) {
+        this.#parts.log.warn({ err: error }, "what was prepared for a lost sandbox could not be released");
+        this.#retryLater();
+      }
     }
   }
 

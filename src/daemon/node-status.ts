@@ -13,6 +13,8 @@ export interface NodeStatusParts {
   readonly backends: readonly Backend[];
   /** Of backends that cannot even be tried here. */
   readonly unusable: readonly BackendReport[];
+  /** What keeps this node from preparing roots and networks. */
+  readonly findings: BackendReport["findings"];
   readonly sandboxes: Sandboxes;
   readonly machine: MachineSampler;
   readonly used: UsedTotalsSampler;
@@ -54,11 +56,19 @@ export class NodeStatusReader {
   async #probe(): Promise<void> {
     const { backends, unusable, clock } = this.#parts;
     const signal = AbortSignal.timeout(probeTimeoutMs);
-    this.#reports = [
-      ...(await Promise.all(backends.map(async (backend) => backend.probe(signal)))),
-      ...unusable,
-    ];
+    const probed = await Promise.all(
+      backends.map(async (backend) => this.#complete(backend, await backend.probe(signal))),
+    );
+    this.#reports = [...probed, ...unusable];
     this.#probedAt = clock.now();
+  }
+
+  /** A backend that needs prepared roots works only where they can be had. */
+  #complete(backend: Backend, report: BackendReport): BackendReport {
+    const { findings } = this.#parts;
+    if (backend.capabilities.root !== "prepared" || findings.length === 0) return report;
+    const works = report.works && findings.every(({ level }) => level !== "error");
+    return { ...report, works, findings: [...report.findings, ...findings] };
   }
 
   async #status(): Promise<NodeStatus> {

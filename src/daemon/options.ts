@@ -27,6 +27,8 @@ const Settings = z.strictObject({
   /** IPv4 range of the sandboxes' addresses. */
   networkRange: z.cidrv4().default("10.88.0.0/16"),
   dockerSocket: AbsolutePath.optional(),
+  /** What this node offers; a node without runc prepares nothing on the machine. */
+  backends: z.array(z.enum(["runc", "docker", "simulated"])).default(["runc", "docker", "simulated"]),
   maxSandboxes: z.int().min(1).max(100_000).default(4096),
   /** How many times the machine's memory may be asked for. */
   memoryOvercommit: z.number().min(0.01).max(10_000).default(50),

@@ -35,10 +35,18 @@ export interface Provisioner {
    * @param diskBytes hard limit of what the sandbox may write
    * @throws DSecError `disk_full`, `backend_unavailable`, `cancelled`; nothing is left behind
    */
-  prepare(id: string, image: ResolvedImage, options: { diskBytes: number; network: boolean }, signal: AbortSignal): Promise<PreparedSandbox>;
+  prepare(
+    id: string,
+    image: ResolvedImage,
+    options: { diskBytes: number; network: boolean },
+    signal: AbortSignal,
+  ): Promise<PreparedSandbox>;
   adopt(id: string, record: Json): Promise<PreparedSandbox>;
   /** Removes what is left of sandboxes not in `keep`; returns what it removed, by kind. Bounded, in the background. */
-  sweep(keep: ReadonlySet<string>, signal: AbortSignal): Promise<{ readonly kind: string; readonly name: string }[]>;
+  sweep(
+    keep: ReadonlySet<string>,
+    signal: AbortSignal,
+  ): Promise<{ readonly kind: string; readonly name: string }[]>;
   /** Bytes of the scratch file system. */
   disk(): Promise<{ totalBytes: number; availableBytes: number }>;
   close(): Promise<void>;

@@ -10,6 +10,7 @@ import type { Clock } from "./clock.ts";
 import type { Deadlines } from "./deadlines.ts";
 import type { Ending } from "./ending.ts";
 import { adoptExecs, type ExecAdoptionParts } from "./exec/exec-adoption.ts";
+import type { LeakSweep } from "./leak-sweep.ts";
 import type { Provisioner } from "./provisioner.ts";
 import type { Retention } from "./retention.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
@@ -24,8 +25,10 @@ export interface RecoveryParts extends ExecAdoptionParts {
   readonly activity: Activity;
   readonly ending: Ending;
   readonly retention: Retention;
+  readonly sweep: LeakSweep;
   readonly deadlines: Deadlines;
   readonly backends: readonly Backend[];
+  /** Undefined where the node has no backend that needs it. */
   readonly provisioner: Provisioner | undefined;
 }
 
@@ -117,12 +120,13 @@ async function adopt(parts: RecoveryParts, entry: SandboxEntry): Promise<void> {
 }
 
 /** What is left of it is removed by the sweep, which no longer finds it among those to keep. */
-function lose({ sandboxes }: RecoveryParts, entry: SandboxEntry, error: unknown): void {
+function lose({ sandboxes, sweep }: RecoveryParts, entry: SandboxEntry, error: unknown): void {
   const known =
     error instanceof DSecError
       ? error
       : new DSecError("agent_lost", "it could not be taken up", { cause: error });
   const reason = entry.record.endReason ?? reasonOf(known);
+  sweep.leaked(entry.prepared);
   entry.running = undefined;
   entry.prepared = undefined;
   sandboxes.advance(entry, { type: "lose", reason }, { problem: toProblem(known) });

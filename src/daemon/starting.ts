@@ -7,6 +7,7 @@ import type { Placement, SandboxSpec } from "../protocol/sandbox.ts";
 import type { Clock } from "./clock.ts";
 import type { Ending } from "./ending.ts";
 import { chooseImage, type ImageChoice, type ImageSources } from "./image-choice.ts";
+import type { LeakSweep } from "./leak-sweep.ts";
 import { limitsOf } from "./limits.ts";
 import type { Metrics } from "./metrics.ts";
 import { newRecord } from "./sandbox-record.ts";
@@ -22,6 +23,7 @@ export interface StartingParts extends ImageSources {
   readonly metrics: Metrics;
   readonly sandboxes: Sandboxes;
   readonly ending: Pick<Ending, "begin">;
+  readonly sweep: Pick<LeakSweep, "leaked">;
   /** @throws DSecError the refusal */
   readonly admit: (entry: SandboxEntry) => Promise<void>;
   /** Starts of real sandboxes at a time. */

@@ -113,6 +113,7 @@ export function testOptions(dir: string): DaemonOptionsInput {
     runDir: join(dir, "run"),
     instance: "dsectestdaemon",
     token,
+    backends: ["simulated"],
     memoryFloorMb: 0,
     diskFloorMb: 0,
     maxMemoryPressure: 100,

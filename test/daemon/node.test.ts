@@ -24,7 +24,7 @@ test("the status tells what the node has, what was asked of it and what works on
 });
 
 test("a doctor's visit probes every backend afresh, and what does not work says why", async () => {
-  const daemon = await TestDaemon.start({ dockerSocket: "/no/such/docker.sock" });
+  const daemon = await TestDaemon.start({ backends: ["docker"], dockerSocket: "/no/such/docker.sock" });
   const status = await daemon.http.json<NodeStatus>("nodeDoctor");
   const docker = status.backends.find(({ engine }) => engine === "docker");
   expect(docker).toMatchObject({ works: false });

@@ -61,12 +61,13 @@ export class TestFleet {
     options: Partial<DaemonOptionsInput> = {},
     parts: DaemonParts = {},
   ): Promise<RunningDaemon> {
-    const input = {
+    const input: DaemonOptionsInput = {
       name,
       dataDir: join(this.dir, name, "data"),
       runDir: join(this.dir, name, "run"),
       instance: "dsectestfleet",
       token: nodeToken,
+      backends: ["simulated"],
       memoryFloorMb: 0,
       diskFloorMb: 0,
       maxMemoryPressure: 100,
