@@ -30,6 +30,8 @@ export const maskedPaths: readonly string[] = [
 ];
 
 export const readOnlyPaths: readonly string[] = [
+  // the agent: root could make it the first to go when memory runs out
+  "/proc/1",
   "/proc/bus",
   "/proc/fs",
   "/proc/irq",
