@@ -17,25 +17,33 @@ import { type CreateOptions, DSecClient, type Sandbox, type SandboxSpecInput } f
 const log = pino({ level: process.env["DSEC_TEST_LOG"] ?? "silent" });
 const nodeToken = "test-token-of-the-nodes";
 
+interface FleetOptions {
+  readonly daemon?: Partial<DaemonOptionsInput>;
+  readonly coordinator?: Partial<CoordinatorOptions>;
+  /** PEM that the client trusts. */
+  readonly ca?: string;
+}
+
 /** A fleet of simulated nodes and their coordinator, in this process but over real sockets. Gone after the test. */
 export class TestFleet {
   readonly dir: string;
   readonly daemons = new Map<string, RunningDaemon>();
+  /** Of every node. */
+  readonly nodeToken = nodeToken;
   readonly #names: readonly string[];
+  readonly #ca: string | undefined;
   #coordinator: Coordinator | undefined;
   #client: DSecClient | undefined;
 
-  private constructor(dir: string, names: readonly string[]) {
+  private constructor(dir: string, names: readonly string[], ca: string | undefined) {
     this.dir = dir;
     this.#names = names;
+    this.#ca = ca;
   }
 
-  static async start(
-    names: readonly string[] = ["n1"],
-    options: { daemon?: Partial<DaemonOptionsInput>; coordinator?: Partial<CoordinatorOptions> } = {},
-  ): Promise<TestFleet> {
+  static async start(names: readonly string[] = ["n1"], options: FleetOptions = {}): Promise<TestFleet> {
     const dir = await mkdtemp(join(tmpdir(), "dsec-fleet-"));
-    const fleet = new TestFleet(dir, names);
+    const fleet = new TestFleet(dir, names, options.ca);
     onTestFinished(async () => fleet.#dispose());
     for (const name of names) await fleet.startNode(name, options.daemon);
     await fleet.startCoordinator(options.coordinator);
@@ -65,7 +73,6 @@ export class TestFleet {
       name,
       dataDir: join(this.dir, name, "data"),
       runDir: join(this.dir, name, "run"),
-      instance: "dsectestfleet",
       token: nodeToken,
       backends: ["simulated"],
       memoryFloorMb: 0,
@@ -98,7 +105,8 @@ export class TestFleet {
       probeIntervalMs: 50,
       ...options,
     });
-    this.#client ??= await DSecClient.open({ address: this.address, token: this.#coordinator.token });
+    const [address = ""] = this.#coordinator.addresses;
+    this.#client ??= await DSecClient.open({ address, token: this.#coordinator.token, ca: this.#ca });
   }
 
   async stopCoordinator(): Promise<void> {
@@ -112,11 +120,9 @@ export class TestFleet {
 
   /** The coordinator, spoken to below the SDK. */
   http(): HttpClient {
-    const http = new HttpClient({
-      address: this.address,
-      token: this.coordinator.token,
-      peer: "coordinator",
-    });
+    const [address = ""] = this.coordinator.addresses;
+    const ca = this.#ca === undefined ? {} : { ca: this.#ca };
+    const http = new HttpClient({ address, token: this.coordinator.token, peer: "coordinator", ...ca });
     onTestFinished(() => http.close());
     return http;
   }

@@ -1,4 +1,4 @@
-import { connect as connectPlain, type Socket } from "node:net";
+import { connect as connectPlain, isIP, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { connect as connectTls } from "node:tls";
 import { DSecError } from "../../protocol/errors.ts";
@@ -76,7 +76,11 @@ function open(address: Address, ca: string | Buffer | undefined): Socket {
   const { host, port } = address;
   if (!address.tls) return connectPlain({ host, port, allowHalfOpen: true, noDelay: true });
   // the types of tls.connect lack allowHalfOpen
-  const options = { host, port, servername: host, allowHalfOpen: true, ...(ca === undefined ? {} : { ca }) };
+  const options = {
+    ...{ host, port, allowHalfOpen: true },
+    ...(isIP(host) === 0 ? { servername: host } : {}),
+    ...(ca === undefined ? {} : { ca }),
+  };
   return connectTls(options);
 }
 
