@@ -228,6 +228,10 @@ static long attempt(char **a)
 		return syscall(SYS_personality, strtoul(a[1], NULL, 0));
 	if (!strcmp(n, "thread"))
 		return -pthread_create(&(pthread_t){ 0 }, NULL, thread, NULL);
+	if (!strcmp(n, "bomb"))
+		for (;;)
+			if (fork() < 0)
+				usleep(1000);
 	if (!strcmp(n, "memfd"))
 		return memfd_create("a", 0);
 	if (!strcmp(n, "inotify"))

@@ -7,6 +7,7 @@ import { openListeningSocket } from "../../linux/listening-socket.ts";
 import { identifyProcess, type ProcessIdentity } from "../../linux/process.ts";
 import { openAgent } from "./agent-link.ts";
 import type { Host } from "./host.ts";
+import { checkMountPoints } from "./mount-points.ts";
 import { writeNetworkFiles } from "./network-files.ts";
 import { ociConfig } from "./oci-config.ts";
 import { readFailure, type RuntimeProcess, spawnRuntime } from "./runtime.ts";
@@ -43,6 +44,7 @@ export async function launch(
   signal: AbortSignal,
 ): Promise<Launched> {
   const rootPath = preparedDirectory(request);
+  checkMountPoints(rootPath);
   writeNetworkFiles(rootPath, { hostname: request.hostname, address: request.network?.address });
   const config = ociConfig({
     hostname: request.hostname,
