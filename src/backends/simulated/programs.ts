@@ -6,8 +6,7 @@
  * |---|---|
  * | `true`, `false` | exit 0, 1 |
  * | `echo WORD…` | the words, joined by a space, and a newline |
- * | `printf TEXT` | the text as it is, with `\n` and `\0` understood |
- * | `args WORD…` | each argument and a NUL |
+ * | `printf FORMAT WORD…` | `%s`, `\n` and `\0` are understood; the format is used again while words are left |
  * | `cat` | stdin to stdout |
  * | `yes [TEXT]` | lines without end |
  * | `sleep SECONDS` | |
@@ -45,8 +44,7 @@ const programs: Readonly<Record<string, Program>> = {
   true: () => 0,
   false: () => 1,
   echo: (args, io) => print(io, `${args.join(" ")}\n`),
-  printf: (args, io) => print(io, (args[0] ?? "").replaceAll("\\n", "\n").replaceAll("\\0", "\0")),
-  args: (args, io) => print(io, args.map((arg) => `${arg}\0`).join("")),
+  printf: (args, io) => print(io, format(args[0] ?? "", args.slice(1))),
   async cat(_args, io) {
     for (let chunk = await io.read(); chunk !== undefined; chunk = await io.read()) {
       await io.write("stdout", chunk);
@@ -91,6 +89,16 @@ const programs: Readonly<Record<string, Program>> = {
 export function findProgram(command: string): Program | undefined {
   const name = command.replace(/^(?:\/usr)?\/bin\//, "");
   return Object.hasOwn(programs, name) ? programs[name] : undefined;
+}
+
+function format(pattern: string, words: readonly string[]): string {
+  const pieces = pattern.replaceAll("\\n", "\n").replaceAll("\\0", "\0").split("%s");
+  const places = pieces.length - 1;
+  const rounds = places === 0 ? 1 : Math.max(1, Math.ceil(words.length / places));
+  let used = 0;
+  return Array.from({ length: rounds }, () =>
+    pieces.map((piece, index) => (index < places ? piece + (words[used++] ?? "") : piece)).join(""),
+  ).join("");
 }
 
 async function runScript(script: string, io: ProcessIo): Promise<number> {

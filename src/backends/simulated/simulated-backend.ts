@@ -3,6 +3,7 @@ import type { BackendReport } from "../../protocol/node.ts";
 import { Simulation } from "../../protocol/sandbox.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import type { Backend, BackendCapabilities, Json, StartRequest } from "../backend.ts";
+import { startAborted } from "../start-aborted.ts";
 import { SimulatedSandbox } from "./simulated-sandbox.ts";
 import { systemTimers } from "./timers.ts";
 import type { Timers } from "./timers.ts";
@@ -36,6 +37,11 @@ export class SimulatedBackend implements Backend {
 
   constructor(options: { readonly timers?: Timers } = {}) {
     this.#timers = options.timers ?? systemTimers;
+  }
+
+  /** Sandboxes that are starting or started. */
+  get size(): number {
+    return this.#sandboxes.size + this.#starting.size;
   }
 
   async probe(): Promise<BackendReport> {
@@ -82,10 +88,9 @@ export class SimulatedBackend implements Backend {
     return this.#make(id, parsed.data);
   }
 
-  async sweep(keep: ReadonlySet<string>): Promise<string[]> {
-    const strangers = [...this.#sandboxes].filter(([id]) => !keep.has(id));
-    for (const [, sandbox] of strangers) await sandbox.destroy();
-    return strangers.map(([id]) => id);
+  /** All there is is held: what a daemon leaves when it goes, goes with its memory. */
+  async sweep(): Promise<string[]> {
+    return [];
   }
 
   async close(): Promise<void> {
@@ -121,6 +126,6 @@ export class SimulatedBackend implements Backend {
       dispose();
       signal.removeEventListener("abort", wake);
     }
-    if (signal.aborted) throw new DSecError("cancelled", "the start was cancelled", { cause: signal.reason });
+    if (signal.aborted) throw startAborted(signal);
   }
 }

@@ -77,6 +77,8 @@ export class SimulatedProcess implements GuestExec {
 
   resize(): void {}
 
+  mark(): void {}
+
   release(): void {
     this.lose(new DSecError("cancelled", "released before it ended"));
   }

@@ -1,6 +1,8 @@
 import type { ContainerCreateOptions, HostConfig } from "dockerode";
 import type { Limits, StartRequest } from "../../backend.ts";
 import { cpuPeriodMicros, cpuQuotaMicros, cpuShares } from "../../linux/cgroup-values.ts";
+import { grantedCapabilities } from "../runc/capabilities.ts";
+import { maskedPaths, readOnlyPaths } from "../runc/hidden-paths.ts";
 import { agentPathInside } from "./agent-archive.ts";
 
 /** What finds a container again, by whoever started it. */
@@ -19,43 +21,8 @@ export interface ContainerOptions {
   readonly protectsAgents: boolean;
 }
 
-/** What a task needs as root in its own sandbox, less than Docker's own default: no device nodes, no raw sockets. */
-const capabilities = [
-  "AUDIT_WRITE",
-  "CHOWN",
-  "DAC_OVERRIDE",
-  "FOWNER",
-  "FSETID",
-  "KILL",
-  "NET_BIND_SERVICE",
-  "SETFCAP",
-  "SETGID",
-  "SETPCAP",
-  "SETUID",
-  "SYS_CHROOT",
-];
-
-const maskedPaths = [
-  "/proc/acpi",
-  "/proc/asound",
-  "/proc/interrupts",
-  "/proc/kallsyms",
-  "/proc/kcore",
-  "/proc/keys",
-  "/proc/kmsg",
-  "/proc/kpagecgroup",
-  "/proc/kpagecount",
-  "/proc/kpageflags",
-  "/proc/latency_stats",
-  "/proc/sched_debug",
-  "/proc/scsi",
-  "/proc/timer_list",
-  "/proc/timer_stats",
-  "/sys/devices/virtual/powercap",
-  "/sys/firmware",
-];
-
-const readonlyPaths = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+/** Docker's seccomp profile lets audit records through, and a login that may not write them fails. */
+const capabilities = [...grantedCapabilities, "CAP_AUDIT_WRITE"];
 
 /** Killed for memory last of all: without its agent the sandbox is lost. The agent's children start at 0. */
 const oomScoreAdj = -998;
@@ -95,8 +62,9 @@ function hostConfig(limits: Limits, options: ContainerOptions): HostConfig {
     CapDrop: ["ALL"],
     CapAdd: capabilities,
     SecurityOpt: ["no-new-privileges"],
-    MaskedPaths: maskedPaths,
-    ReadonlyPaths: readonlyPaths,
+    MaskedPaths: [...maskedPaths],
+    ReadonlyPaths: [...readOnlyPaths],
+    ShmSize: Math.floor(limits.memoryBytes / 2),
     LogConfig: { Type: "none", Config: {} },
     Init: false,
     AutoRemove: false,

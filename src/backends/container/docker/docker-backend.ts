@@ -7,11 +7,12 @@ import { DSecError } from "../../../protocol/errors.ts";
 import type { BackendReport } from "../../../protocol/node.ts";
 import { ResourceClass } from "../../../protocol/sandbox.ts";
 import type { Backend, BackendCapabilities, Json, StartRequest } from "../../backend.ts";
+import { startAborted } from "../../start-aborted.ts";
 import { agentArchive } from "./agent-archive.ts";
 import { AttachStream } from "./attach-stream.ts";
 import { containerName, containerOptions, labels } from "./container-options.ts";
 import { removeContainer } from "./container-removal.ts";
-import { asDSecError, statusOf } from "./docker-error.ts";
+import { asDSecError, connectionCode, statusOf } from "./docker-error.ts";
 import type { DockerMachine } from "./docker-machine.ts";
 import { examineMachine } from "./docker-machine.ts";
 import { probeDocker } from "./docker-probe.ts";
@@ -49,7 +50,7 @@ export class DockerBackend implements Backend {
   readonly #options: DockerBackendOptions;
   readonly #docker: Docker;
   readonly #images: ImageStore;
-  readonly #sandboxes = new Set<DockerSandbox>();
+  readonly #held = new Map<string, DockerSandbox>();
   readonly #starting = new Set<string>();
   #machine: Promise<DockerMachine> | undefined;
   #mountable = true;
@@ -84,7 +85,7 @@ export class DockerBackend implements Backend {
       const image = await this.#images.findOrPull(request.root.reference, signal);
       return await this.#launch(request, image, signal);
     } catch (error) {
-      if (signal.aborted) throw cancelled(signal);
+      if (signal.aborted) throw startAborted(signal);
       throw asDSecError(error, "start_failed", "the Docker daemon could not start the container");
     } finally {
       this.#starting.delete(request.id);
@@ -106,13 +107,13 @@ export class DockerBackend implements Backend {
       stream = await this.#attach(containerId);
       const guest = await AgentConnection.open(stream, { resync: true, signal });
       const image = await this.#images.find(info.Image, signal);
-      return await this.#sandbox(parsed.data, stream, guest, image?.defaults ?? { env: {} });
+      return await this.#hold(id, parsed.data, stream, guest, image?.defaults ?? { env: {} });
     } catch (error) {
       stream?.destroy();
       if (statusOf(error) === 404) {
         throw new DSecError("agent_lost", `the container of sandbox ${id} is gone`, { cause: error });
       }
-      if (signal.aborted) throw cancelled(signal);
+      if (signal.aborted) throw startAborted(signal);
       throw asDSecError(error, "agent_lost", `the agent of sandbox ${id} could not be reached`);
     }
   }
@@ -123,6 +124,8 @@ export class DockerBackend implements Backend {
     try {
       found = await this.#docker.listContainers({ all: true, filters, abortSignal: signal });
     } catch (error) {
+      // Without a Docker daemon there are no containers.
+      if (connectionCode(error) === "ENOENT") return [];
       throw asDSecError(error, "backend_unavailable", "the Docker daemon could not list its containers");
     }
     const strangers = found.filter(({ Labels }) => !keep.has(Labels[labels.id] ?? ""));
@@ -132,7 +135,8 @@ export class DockerBackend implements Backend {
       for (const { Id, Labels } of work) {
         const id = Labels[labels.id] ?? Id;
         if (signal.aborted) return;
-        if (this.#starting.has(id)) continue;
+        // Our own business, started or adopted since `keep` was drawn up.
+        if (this.#starting.has(id) || this.#held.has(id)) continue;
         await removeContainer(this.#docker, Id);
         removed.push(id);
       }
@@ -142,8 +146,7 @@ export class DockerBackend implements Backend {
   }
 
   async close(): Promise<void> {
-    for (const sandbox of this.#sandboxes) sandbox.drop();
-    this.#sandboxes.clear();
+    for (const sandbox of this.#held.values()) sandbox.drop();
   }
 
   async #launch(request: StartRequest, image: DockerImage, signal: AbortSignal): Promise<DockerSandbox> {
@@ -160,7 +163,7 @@ export class DockerBackend implements Backend {
       await container.start();
       const guest = await AgentConnection.open(stream, { resync: false, signal });
       const record: DockerRecord = { containerId: container.id, class: request.limits.class };
-      return await this.#sandbox(record, stream, guest, image.defaults);
+      return await this.#hold(request.id, record, stream, guest, image.defaults);
     } catch (error) {
       const said = stream?.stderr ?? "";
       stream?.destroy();
@@ -205,22 +208,19 @@ export class DockerBackend implements Backend {
     return new AttachStream(connection);
   }
 
-  async #sandbox(
+  async #hold(
+    id: string,
     record: DockerRecord,
     stream: AttachStream,
     guest: AgentConnection,
     imageDefaults: DockerImage["defaults"],
   ): Promise<DockerSandbox> {
-    const sandbox: DockerSandbox = new DockerSandbox({
-      ...record,
-      docker: this.#docker,
-      here: (await this.#examineMachine()).here,
-      stream,
-      guest,
-      imageDefaults,
-      gone: () => this.#sandboxes.delete(sandbox),
+    const { here } = await this.#examineMachine();
+    const sandbox = new DockerSandbox({ record, docker: this.#docker, here, stream, guest, imageDefaults });
+    this.#held.set(id, sandbox);
+    void guest.closed.then(() => {
+      if (this.#held.get(id) === sandbox) this.#held.delete(id);
     });
-    this.#sandboxes.add(sandbox);
     return sandbox;
   }
 
@@ -244,8 +244,4 @@ function assertAdoptable(id: string, info: ContainerInspectInfo, instance: strin
   if (info.State.Running) return;
   const { reason, message } = endFrom(info, "");
   throw new DSecError("agent_lost", message, reason === "oom" ? { details: { reason } } : {});
-}
-
-function cancelled(signal: AbortSignal): DSecError {
-  return new DSecError("cancelled", "the start was cancelled", { cause: signal.reason });
 }

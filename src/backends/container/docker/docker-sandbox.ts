@@ -22,13 +22,10 @@ export interface DockerSandboxParts {
   readonly docker: Docker;
   /** Whether the Docker daemon is on this machine: for exact figures and a confirmed end. */
   readonly here: boolean;
-  readonly containerId: string;
-  readonly class: ResourceClass;
+  readonly record: DockerRecord;
   readonly stream: AttachStream;
   readonly guest: AgentConnection;
   readonly imageDefaults: DockerImage["defaults"];
-  /** Called when it is destroyed. */
-  readonly gone: () => void;
 }
 
 /** What the journal keeps of a sandbox. */
@@ -38,18 +35,21 @@ export interface DockerRecord {
 }
 
 export class DockerSandbox implements Running {
+  readonly record: Json;
   readonly guest: AgentConnection;
   readonly imageDefaults: DockerImage["defaults"];
   readonly ended: Promise<BackendEnd>;
   readonly #parts: DockerSandboxParts;
   readonly #container: Docker.Container;
   #cgroup: Cgroup | undefined;
+  #destruction: Promise<void> | undefined;
   /** True from the moment that the end of the stream is our own doing. */
   #letGo = false;
 
   constructor(parts: DockerSandboxParts) {
     this.#parts = parts;
-    this.#container = parts.docker.getContainer(parts.containerId);
+    this.#container = parts.docker.getContainer(parts.record.containerId);
+    this.record = { ...parts.record };
     this.guest = parts.guest;
     this.imageDefaults = parts.imageDefaults;
     const ended = Promise.withResolvers<BackendEnd>();
@@ -59,11 +59,6 @@ export class DockerSandbox implements Running {
       const end = await explainEnd(this.#container, parts.stream);
       if (!this.#letGo) ended.resolve(end);
     });
-  }
-
-  get record(): Json {
-    const record: DockerRecord = { containerId: this.#parts.containerId, class: this.#parts.class };
-    return { ...record };
   }
 
   async usage(): Promise<Usage> {
@@ -78,7 +73,7 @@ export class DockerSandbox implements Running {
 
   async update(limits: Partial<Limits>): Promise<void> {
     try {
-      await this.#container.update(resourceOptions({ ...limits, class: this.#parts.class }));
+      await this.#container.update(resourceOptions({ ...limits, class: this.#parts.record.class }));
     } catch (error) {
       if (statusOf(error) === 404) {
         throw new DSecError("sandbox_not_running", "the container is gone", { cause: error });
@@ -87,16 +82,14 @@ export class DockerSandbox implements Running {
     }
   }
 
-  async destroy(): Promise<void> {
+  destroy(): Promise<void> {
     this.drop();
-    // Found while it still has a process to find it by.
-    const cgroup = await this.#findCgroup().catch((error: unknown) => {
-      if (statusOf(error) === 404) return undefined;
-      throw asDSecError(error, "internal", "the container cannot be looked up");
+    this.#destruction ??= this.#remove().catch((error: unknown) => {
+      // The next call tries again.
+      this.#destruction = undefined;
+      throw asDSecError(error, "internal", "the container could not be removed completely");
     });
-    await removeContainer(this.#parts.docker, this.#parts.containerId);
-    if (cgroup !== undefined) await removeCgroup(cgroup);
-    this.#parts.gone();
+    return this.#destruction;
   }
 
   /** Lets go of it; what runs inside goes on. */
@@ -105,11 +98,20 @@ export class DockerSandbox implements Running {
     this.guest.close();
   }
 
+  async #remove(): Promise<void> {
+    // Found while it still has a process to find it by.
+    const cgroup = await this.#findCgroup().catch((error: unknown) => {
+      if (statusOf(error) !== 404) throw error;
+      return undefined;
+    });
+    await removeContainer(this.#parts.docker, this.#parts.record.containerId);
+    if (cgroup !== undefined) await removeCgroup(cgroup);
+  }
+
   async #findCgroup(): Promise<Cgroup | undefined> {
-    const { here, containerId } = this.#parts;
-    if (here && this.#cgroup === undefined) {
+    if (this.#parts.here && this.#cgroup === undefined) {
       const { State } = await this.#container.inspect();
-      if (State.Running) this.#cgroup = containerCgroup(containerId, State.Pid);
+      if (State.Running) this.#cgroup = containerCgroup(this.#parts.record.containerId, State.Pid);
     }
     return this.#cgroup;
   }

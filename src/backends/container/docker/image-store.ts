@@ -1,6 +1,7 @@
 import type Docker from "dockerode";
 import type { ImageInspectInfo } from "dockerode";
 import { DSecError } from "../../../protocol/errors.ts";
+import { startAborted } from "../../start-aborted.ts";
 import { abortable } from "./abortable.ts";
 import { asDSecError, statusOf } from "./docker-error.ts";
 
@@ -117,15 +118,11 @@ function describe(image: ImageInspectInfo): DockerImage {
 }
 
 function refusal(error: unknown, reference: string, signal: AbortSignal): DSecError {
-  if (signal.aborted) return cancelled(signal);
+  if (signal.aborted) return startAborted(signal);
   if (statusOf(error) === 400) {
     return new DSecError("invalid_image_reference", `${reference} is not an image reference`, {
       cause: error,
     });
   }
   return asDSecError(error, "start_failed", `the Docker daemon could not look up the image ${reference}`);
-}
-
-function cancelled(signal: AbortSignal): DSecError {
-  return new DSecError("cancelled", "the start was cancelled", { cause: signal.reason });
 }
