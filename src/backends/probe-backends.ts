@@ -4,15 +4,10 @@ import { createBackends } from "./registry.ts";
 
 /** Whether each backend works on this machine, without a daemon: for `dsec doctor` before the first `dsec up`. */
 export async function probeBackends(
-  options: { readonly instance: string },
+  options: { readonly instance: string; readonly runDir: string },
   signal: AbortSignal,
 ): Promise<BackendReport[]> {
-  // a probe makes nothing in the run directory
-  const { backends, broken } = await createBackends({
-    ...options,
-    runDir: "/run",
-    agentPath: agentBinaryPath(),
-  });
+  const { backends, broken } = await createBackends({ ...options, agentPath: agentBinaryPath() });
   try {
     return [...(await Promise.all(backends.map(async (backend) => backend.probe(signal)))), ...broken];
   } finally {

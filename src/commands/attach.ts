@@ -106,7 +106,10 @@ function feed(
 ): void {
   // input that comes after the command's end goes nowhere
   to.on("error", () => undefined);
-  from.once("error", (cause) => fail(new DSecError("invalid_argument", "stdin cannot be read", { cause })));
+  from.on("error", (cause) => {
+    // the end of the command ends the pipeline, too, and by an error
+    if (!to.destroyed) fail(new DSecError("invalid_argument", "stdin cannot be read", { cause }));
+  });
   const stages = detach === undefined ? [from, to] : [from, detachable(detach), to];
   pipeline(stages).catch(() => undefined);
 }

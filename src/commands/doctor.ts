@@ -84,8 +84,8 @@ async function askFleet({ io, client }: Context): Promise<NodeReport[] | undefin
 }
 
 async function probeHere({ settings }: Context): Promise<NodeReport[]> {
-  const { instance } = await settings();
+  const { instance, runDir } = await settings();
   const { probeBackends } = await import("../backends/probe-backends.ts");
-  const reports = await probeBackends({ instance }, AbortSignal.timeout(probeMs));
+  const reports = await probeBackends({ instance, runDir }, AbortSignal.timeout(probeMs));
   return reports.map((report) => ({ node: "here", ...report }));
 }

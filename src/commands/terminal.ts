@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { ReadStream, WriteStream } from "node:tty";
 import { DSecError } from "../protocol/errors.ts";
 import type { Io } from "./io.ts";
@@ -39,6 +40,9 @@ export function enterRawMode(io: Io): () => void {
   const { stdin } = io;
   if (!(stdin instanceof ReadStream)) return () => undefined;
   stdin.setRawMode(true);
+  // Node leaves the terminal turning line feeds into new lines, which garbles full-screen programs; where there is no
+  // stty, that is all that is lost
+  spawnSync("stty", ["-opost"], { stdio: ["inherit", "ignore", "ignore"] });
   const restore = (): void => void stdin.setRawMode(false);
   // also when this process ends in another way than by returning
   process.once("exit", restore);

@@ -79,6 +79,9 @@ export async function startFleet(options: FleetOptions = {}): Promise<Fleet> {
     ...(docker === undefined ? [] : ["--docker-socket", docker]),
     ...(options.flags ?? []),
   ];
+  const layer = ["layer", "build", "busybox:latest", "--from", "busybox", "--if-missing"];
+  const built = await runDsec([...layer, "--layer-store", layerStore], env);
+  if (built.code !== 0) throw new Error(`no layer to run sandboxes from: ${built.stderr}`);
   let up = await startUp(argv, env, dataDir);
   const token = (await readFile(join(dataDir, "token"), "utf8")).trim();
   const address = `unix:${join(runDir, "coordinator.sock")}`;
