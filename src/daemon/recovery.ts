@@ -111,7 +111,8 @@ async function adopt(parts: RecoveryParts, entry: SandboxEntry): Promise<void> {
   const signal = AbortSignal.timeout(adoptTimeoutMs);
   const running = await backend.adopt(entry.id, record.backendRecord ?? null, signal);
   entry.running = running;
-  entry.oomKills = (await running.usage()).oomKills;
+  // what was killed before is not the doing of a later command
+  entry.oomKills = (await running.usage().catch(() => undefined))?.oomKills ?? 0;
   const found = running.guest.live.length > 0;
   await adoptExecs(parts, entry, running.guest);
   // whatever was found inside was active until now

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Sandbox } from "../../src/protocol/sandbox.ts";
+import type { Sandbox, SandboxSpecInput } from "../../src/protocol/sandbox.ts";
 import { ManualClock } from "./manual-clock.ts";
 import { TestDaemon } from "./daemon-fixture.ts";
 
@@ -30,7 +30,7 @@ test("an id that belongs to another owner is not handed out", async () => {
   });
 });
 
-test.each([
+test.each<[string, { id?: string; spec: Partial<SandboxSpecInput> & { memory?: number } }, string]>([
   ["another node's id", { id: "n2-aaaaaaaaaa", spec: {} }, "invalid_argument"],
   [
     "a path that allows a registry",
@@ -45,9 +45,9 @@ test.each([
   ["an unknown field", { spec: { memory: 5 } }, "invalid_argument"],
   ["an empty image", { spec: { image: "" } }, "invalid_argument"],
   ["a name that is no DNS label", { spec: { name: "No_Name" } }, "invalid_argument"],
-] as const)("%s is refused by name and leaves no record", async (_what, { spec, ...rest }, code) => {
+])("%s is refused by name and leaves no record", async (_what, { spec, ...rest }, code) => {
   const daemon = await TestDaemon.start();
-  const id = "id" in rest ? rest.id : daemon.newId();
+  const { id = daemon.newId() } = rest;
   await expect(daemon.place(spec, id)).rejects.toMatchObject({ code });
   expect(await all(daemon)).toEqual([]);
 });

@@ -1,0 +1,60 @@
+import { randomInt } from "node:crypto";
+import { existsSync } from "node:fs";
+import { readdir } from "node:fs/promises";
+import { pino } from "pino";
+import { expect, onTestFinished } from "vitest";
+import { startDaemon } from "../../src/daemon/daemon.ts";
+import { openLayerStore } from "../../src/daemon/layers/layer-store.ts";
+import type { DaemonOptionsInput } from "../../src/daemon/options.ts";
+import { TestDaemon, testOptions } from "./daemon-fixture.ts";
+import { temporaryNode, tracesOf } from "./temporary-node.ts";
+
+/** A node of the test with a busybox layer; fails the test if anything of it is left on the machine at the end. */
+export async function containerNode() {
+  // a range of its own: nodes of other tests may run beside it
+  const networkRange = `10.${randomInt(192, 224)}.${randomInt(256)}.0/24`;
+  const node = { ...(await temporaryNode()), networkRange };
+  const { dataDir, runDir, layerStore, instance } = node;
+  const options: Partial<DaemonOptionsInput> = {
+    dataDir,
+    runDir,
+    layerStore,
+    instance,
+    networkRange,
+    backends: ["runc"],
+  };
+  onTestFinished(async () => {
+    const traces = async (): Promise<string[]> => [
+      ...(await tracesOf(node)),
+      ...(await cgroupsOf(node.instance)),
+    ];
+    try {
+      await expect.poll(traces, { timeout: 10_000 }).toEqual([]);
+    } finally {
+      // a test that failed halfway has left sandboxes without a daemon
+      if ((await traces()).length > 0) await sweepUp({ ...testOptions(node.directory), ...options });
+      await node[Symbol.asyncDispose]();
+    }
+  });
+  await (await openLayerStore(node.layerStore)).build({ reference: "busybox", from: "busybox" });
+  return {
+    node,
+    /** The first, or the next on the same node. */
+    start: async (more: Partial<DaemonOptionsInput> = {}): Promise<TestDaemon> =>
+      TestDaemon.start({ ...options, ...more, dir: node.directory }),
+  };
+}
+
+export const busybox = { backend: "container", image: "busybox", memoryMb: 64, diskMb: 64 } as const;
+
+async function sweepUp(options: DaemonOptionsInput): Promise<void> {
+  const daemon = await startDaemon(options, { log: pino({ level: "silent" }) });
+  await daemon.close({ stopSandboxes: true });
+}
+
+/** Control groups of the instance, in whatever hierarchies the machine has. */
+async function cgroupsOf(instance: string): Promise<string[]> {
+  const hierarchies = ["", ...(await readdir("/sys/fs/cgroup"))].map((name) => `/sys/fs/cgroup/${name}`);
+  const paths = hierarchies.map((hierarchy) => `${hierarchy}/${instance}`);
+  return paths.filter((path) => existsSync(path));
+}
