@@ -1,4 +1,3 @@
-import type { WebSocket } from "ws";
 import { DSecError } from "../protocol/errors.ts";
 import { execChannel, stdinWindow } from "../protocol/exec-frames.ts";
 import type { ClientControl, ExecSpecInput, ExecStatus, ServerControl } from "../protocol/exec.ts";
@@ -15,7 +14,7 @@ export interface ExecEvents {
 
 /** One exec over its WebSocket: frames in and out, credit for stdin, and the terminal status. */
 export class ExecConnection {
-  readonly #socket: WebSocket;
+  readonly #socket: ExecSocket;
   readonly #events: ExecEvents;
   readonly #unsubscribe: () => void;
   /** Frames that were on their way when the connection was paused: what one read of the socket holds. */
@@ -37,7 +36,7 @@ export class ExecConnection {
   }
 
   private constructor(
-    { socket }: ExecSocket,
+    socket: ExecSocket,
     spec: ExecSpecInput,
     events: ExecEvents,
     signal: AbortSignal | undefined,

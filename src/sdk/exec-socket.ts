@@ -9,16 +9,25 @@ import { refuseProblem } from "../wire/client/response.ts";
 import { withRetries } from "../wire/client/retry.ts";
 import type { Connection } from "./open-connection.ts";
 
-/** An open WebSocket on which nothing has been sent yet. */
+/** What an exec needs of a WebSocket. The types of `ws` do not show in the package's own. */
 export interface ExecSocket {
-  readonly socket: WebSocket;
+  readonly readyState: number;
+  readonly OPEN: number;
+  on(event: "message", listener: (data: Buffer, binary: boolean) => void): unknown;
+  on(event: "error", listener: (error: Error) => void): unknown;
+  on(event: "close", listener: () => void): unknown;
+  send(frame: Buffer): void;
+  pause(): void;
+  resume(): void;
+  close(code: number): void;
+  terminate(): void;
 }
 
 /** Milliseconds for connection and upgrade: a sandbox may have to be resumed first. */
 const handshakeMs = 60_000;
 
 /**
- * Opens the WebSocket of an exec. Until its first frame nothing has happened, so it is tried again when the connection fails.
+ * Opens the WebSocket of an exec, on which nothing has been sent yet. Until its first frame nothing has happened, so it is tried again when the connection fails.
  * @throws DSecError the server's problem (`not_found`, `sandbox_not_running`…), `coordinator_unreachable`, `cancelled`; never ambiguous
  */
 export async function openExecSocket(
@@ -39,7 +48,7 @@ export async function openExecSocket(
       ...(connection.ca === undefined ? {} : { ca: connection.ca }),
     });
     await opened(socket, connection.address, signal);
-    return { socket };
+    return socket;
   });
 }
 
