@@ -21,6 +21,8 @@ export function errnoName(errno: number): string | undefined {
   return errno > 0 ? getSystemErrorName(-errno) : undefined;
 }
 
+const SYSTEM = 7;
+
 const general: Readonly<Record<number, ErrorCode>> = {
   1: "invalid_argument",
   2: "no_such_user",
@@ -34,20 +36,22 @@ const general: Readonly<Record<number, ErrorCode>> = {
   10: "file_error",
 };
 
-/** `subject` is a sentence's beginning that names the thing, e.g. `cannot run "foo"`. */
-export function agentError(
-  failure: AgentFailure,
-  subject: string,
-  details: Readonly<Record<string, unknown>> = {},
-  system?: ErrorCode,
-): DSecError {
+/** What it is about: `sentence` begins the message and names the thing, e.g. `cannot run "foo"`. */
+export interface Subject {
+  readonly sentence: string;
+  readonly details: Readonly<Record<string, unknown>>;
+}
+
+/** `system` is the code where a system call failed. */
+export function agentError(failure: AgentFailure, subject: Subject, system?: ErrorCode): DSecError {
   const errno = errnoName(failure.errno);
-  const code = failure.code === 7 && system ? system : (general[failure.code] ?? "protocol_error");
+  const code = failure.code === SYSTEM && system ? system : (general[failure.code] ?? "protocol_error");
   const reason = [
-    ...(failure.code === 7 ? [] : [failure.message]),
+    ...(failure.code === SYSTEM ? [] : [failure.message]),
     ...(errno ? [`${getSystemErrorMessage(-failure.errno)} (${errno})`] : []),
   ].join(": ");
-  return new DSecError(code, `${subject}: ${reason}`, { details: errno ? { ...details, errno } : details });
+  const details = errno ? { ...subject.details, errno } : subject.details;
+  return new DSecError(code, `${subject.sentence}: ${reason}`, { details });
 }
 
 /** What was in flight when the connection went: it may have taken effect. */

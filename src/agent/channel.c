@@ -320,7 +320,7 @@ void channels_timers(void)
 struct channel *channels_tree_due(void)
 {
 	EACH_CHANNEL(channel, next)
-		if (channel->kind == KIND_EXEC && channel->exec.tree_signals != 0)
+		if (channel->kind == KIND_EXEC && (channel->exec.tree_signals | channel->exec.begun_signals) != 0)
 			return channel;
 	return NULL;
 }

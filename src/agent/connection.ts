@@ -2,9 +2,9 @@ import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { DSecError } from "../protocol/errors.ts";
 import { dial } from "./dial-stream.ts";
-import { agentLost } from "./agent-error.ts";
-import { ExecChannel } from "./exec-channel.ts";
-import { encodeExec } from "./exec-request.ts";
+import { agentError, agentLost } from "./agent-error.ts";
+import { ExecChannel, type ExecChannelOptions } from "./exec-channel.ts";
+import { encodeExec, execError } from "./exec-request.ts";
 import { AgentFiles } from "./files.ts";
 import { allocFrame, encodeFrame, PADDING, PAYLOAD_AT, writeOffset } from "./frame.ts";
 import { FrameType, PROTOCOL_VERSION, WINDOW_DEFAULT } from "./frame.ts";
@@ -116,12 +116,11 @@ export class AgentConnection implements Guest {
 
   async exec(spec: GuestExecSpec, sink: OutputSink): Promise<GuestExec> {
     const channel = this.#link.allocate();
-    const subject = {
-      sentence: `cannot run ${JSON.stringify(spec.argv[0] ?? "")}`,
-      details: { command: spec.argv[0], cwd: spec.cwd, user: spec.user },
-    };
     const request = encodeExec(channel, spec, this.#window);
-    const exec = new ExecChannel(this.#link, channel, sink, { window: this.#window, subject });
+    const exec = new ExecChannel(this.#link, channel, sink, {
+      window: this.#window,
+      refused: (failure) => execError(spec, failure),
+    });
     this.#link.attach(channel, exec);
     this.#link.send(request);
     return exec.started;
@@ -133,7 +132,11 @@ export class AgentConnection implements Guest {
     sink: OutputSink,
   ): Promise<GuestExec> {
     const subject = { sentence: `cannot resume exec ${channel}`, details: { channel } };
-    const options = { window: this.#window, subject, resumeFrom: offsets };
+    const options: ExecChannelOptions = {
+      window: this.#window,
+      refused: (failure) => agentError(failure, subject),
+      resumeFrom: offsets,
+    };
     const exec = new ExecChannel(this.#link, channel, sink, options);
     this.#link.attach(channel, exec);
     const frame = allocFrame(FrameType.resume, channel, 16);
@@ -147,8 +150,9 @@ export class AgentConnection implements Guest {
     return dial(this.#link, this.#window, port, host);
   }
 
-  ping(): Promise<void> {
-    return new Promise((resolve, reject) => {
+  async ping(): Promise<void> {
+    this.#link.check();
+    await new Promise<void>((resolve, reject) => {
       this.#control.pings.push({ resolve, reject });
       this.#link.send(encodeFrame(FrameType.ping, 0, Buffer.alloc(8)));
     });

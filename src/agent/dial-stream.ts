@@ -48,11 +48,9 @@ class DialStream extends Duplex implements Channel {
         this.#onEnd(payload.readUInt32LE(1));
         break;
       case FrameType.error: {
-        const details = { target: this.#target };
+        const subject = { sentence: `cannot connect to ${this.#target}`, details: { target: this.#target } };
         this.#link.forget(this.#number);
-        this.#lose(
-          agentError(readFailure(payload), `cannot connect to ${this.#target}`, details, "port_refused"),
-        );
+        this.#lose(agentError(readFailure(payload), subject, "port_refused"));
         break;
       }
       default:

@@ -1,17 +1,17 @@
 import { DSecError } from "../protocol/errors.ts";
-import { agentError, readFailure } from "./agent-error.ts";
+import { type AgentFailure, readFailure } from "./agent-error.ts";
 import { allocFrame, encodeFrame, FrameType, PAYLOAD_AT, readOffset, writeOffset } from "./frame.ts";
-import type { GuestExec, GuestExit, OutputSink } from "./guest.ts";
+import type { GuestExec, GuestExit, OutputSink, SignalScope } from "./guest.ts";
 import type { Channel, Link } from "./link.ts";
 import { StdinWindow } from "./stdin-window.ts";
 
-const SCOPES = { process: 0, group: 1, tree: 2 } as const;
+const SCOPES = { process: 0, group: 1, tree: 2, begun: 3 } as const;
 const TIMED_OUT = 1;
 
 export interface ExecChannelOptions {
   readonly window: number;
-  /** The beginning of an error's sentence, e.g. `cannot run "foo"`, and particulars for its details. */
-  readonly subject: { readonly sentence: string; readonly details: Readonly<Record<string, unknown>> };
+  /** The error for what the agent refused. */
+  readonly refused: (failure: AgentFailure) => DSecError;
   /** Of an exec that an earlier connection started. */
   readonly resumeFrom?: { readonly stdout: number; readonly stderr: number };
 }
@@ -73,7 +73,11 @@ export class ExecChannel implements Channel, GuestExec {
     this.#stdin.end();
   }
 
-  signal(signal: number, scope: "process" | "group" | "tree"): void {
+  mark(): void {
+    this.signal(0, "begun");
+  }
+
+  signal(signal: number, scope: SignalScope): void {
     const frame = allocFrame(FrameType.signal, this.channel, 5);
     frame.writeUInt32LE(signal, PAYLOAD_AT);
     frame[PAYLOAD_AT + 4] = SCOPES[scope];
@@ -90,7 +94,7 @@ export class ExecChannel implements Channel, GuestExec {
   release(): void {
     if (!this.#link.forget(this.channel)) return;
     this.#link.send(encodeFrame(FrameType.release, this.channel));
-    this.#fail(new DSecError("cancelled", `${this.#options.subject.sentence}: released before it ended`));
+    this.#fail(new DSecError("cancelled", `exec ${this.channel} was released before it ended`));
   }
 
   onFrame(type: number, payload: Buffer): void {
@@ -114,12 +118,10 @@ export class ExecChannel implements Channel, GuestExec {
       case FrameType.exit:
         this.#end(payload);
         break;
-      case FrameType.error: {
-        const { sentence, details } = this.#options.subject;
+      case FrameType.error:
         this.#link.forget(this.channel);
-        this.#fail(agentError(readFailure(payload), sentence, details));
+        this.#fail(this.#options.refused(readFailure(payload)));
         break;
-      }
       default:
     }
   }
@@ -168,7 +170,11 @@ export class ExecChannel implements Channel, GuestExec {
       while (this.#queue.length > 0) {
         const batch = this.#queue;
         this.#queue = [];
-        for (const output of batch) await this.#consume(output);
+        for (const output of batch) {
+          // Lost or released meanwhile: whoever resumes it has the rest sent again.
+          if (this.#state === "over") return;
+          await this.#consume(output);
+        }
       }
       this.#consuming = false;
       this.onBatchEnd();

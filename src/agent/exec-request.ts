@@ -1,10 +1,22 @@
 import { DSecError } from "../protocol/errors.ts";
+import { agentError, type AgentFailure, type Subject } from "./agent-error.ts";
 import { Field, FieldWriter } from "./fields.ts";
 import { FrameType, PAYLOAD_MAX } from "./frame.ts";
 import type { GuestExecSpec } from "./guest.ts";
 
 const TERMINAL = 1;
 const STDIN = 2;
+
+/** The error for an exec that could not be started, naming what was wrong with it. */
+export function execError(spec: GuestExecSpec, failure: AgentFailure): DSecError {
+  const command = spec.argv[0] ?? "";
+  const sentence = `cannot run ${JSON.stringify(command)}`;
+  const named: Readonly<Record<number, Subject>> = {
+    2: { sentence: `${sentence} as ${JSON.stringify(spec.user)}`, details: { command, user: spec.user } },
+    3: { sentence: `${sentence} in ${JSON.stringify(spec.cwd)}`, details: { command, cwd: spec.cwd } },
+  };
+  return agentError(failure, named[failure.code] ?? { sentence, details: { command } });
+}
 
 function text(fields: FieldWriter, tag: number, what: string, value: string): void {
   if (value.includes("\0")) throw new DSecError("invalid_argument", `${what} contains a zero byte`);

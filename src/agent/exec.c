@@ -195,7 +195,7 @@ static void read_status(struct channel *channel)
 static void free_if_over(struct channel *channel)
 {
 	const struct exec *exec = &channel->exec;
-	if (exec->reaped && exec->tree_signals == 0 && exec->io[0].fd < 0 && exec->io[1].fd < 0)
+	if (exec->reaped && (exec->tree_signals | exec->begun_signals) == 0 && exec->io[0].fd < 0 && exec->io[1].fd < 0)
 		channel_free(channel);
 }
 
@@ -346,9 +346,20 @@ static void signal_tree(struct channel *channel, int signal)
 	tree_request();
 }
 
+/* The process itself stands still until all are found, as it would go on with what comes next and begin more. */
+static void signal_begun(struct channel *channel, int signal)
+{
+	if (!channel->exec.reaped)
+		kill(channel->exec.pid, SIGSTOP);
+	channel->exec.begun_signals |= 1ULL << (signal - 1);
+	tree_request();
+}
+
 void exec_signal(struct channel *channel, int signal, uint8_t scope)
 {
 	struct exec *exec = &channel->exec;
+	if (signal == 0 && scope == 3)
+		tree_mark(channel);
 	if (signal < 1 || signal > 64)
 		return;
 	if (scope == 0 && !exec->reaped)
@@ -357,6 +368,8 @@ void exec_signal(struct channel *channel, int signal, uint8_t scope)
 		kill(-exec->pid, signal);
 	else if (scope == 2 && !(exec->reaped && exec->group_gone))
 		signal_tree(channel, signal);
+	else if (scope == 3 && !(exec->reaped && exec->group_gone))
+		signal_begun(channel, signal);
 }
 
 void exec_resize(struct channel *channel, uint16_t rows, uint16_t columns)

@@ -1,5 +1,5 @@
 import { DSecError } from "../protocol/errors.ts";
-import { agentError, readFailure } from "./agent-error.ts";
+import { agentError, readFailure, type Subject } from "./agent-error.ts";
 import { allocFrame, encodeFrame, FrameType, PAYLOAD_AT, readOffset, writeOffset } from "./frame.ts";
 import type { GuestFileInfo } from "./guest.ts";
 import { readRecords } from "./file-record.ts";
@@ -8,9 +8,7 @@ import { StdinWindow } from "./stdin-window.ts";
 
 /** What a file operation does with what comes back. */
 export interface FileChannelOptions {
-  /** The beginning of an error's sentence. */
-  readonly sentence: string;
-  readonly path: string;
+  readonly subject: Subject;
   readonly onContent?: (chunk: Buffer) => void | Promise<void>;
 }
 
@@ -64,11 +62,9 @@ export class FileChannel implements Channel {
       case FrameType.exit:
         this.#end();
         break;
-      case FrameType.error: {
-        const details = { path: this.#options.path };
-        this.fail(agentError(readFailure(payload), this.#options.sentence, details, "file_error"), false);
+      case FrameType.error:
+        this.fail(agentError(readFailure(payload), this.#options.subject, "file_error"), false);
         break;
-      }
       default:
     }
   }

@@ -28,10 +28,16 @@ static struct {
 	char name[BASE_MAX];
 } temporary = { -1, "" };
 
-static _Noreturn void end(void)
+static void discard(void)
 {
 	if (temporary.directory >= 0)
 		unlinkat(temporary.directory, temporary.name, 0);
+	temporary.directory = -1;
+}
+
+static _Noreturn void end(void)
+{
+	discard();
 	_exit(0);
 }
 
@@ -50,8 +56,9 @@ static _Noreturn void refuse(enum error_code code, int error)
 {
 	uint8_t message[9] = { F_ERROR };
 	put32(put32(message + 1, code), (uint32_t)error);
+	discard();
 	say(message, sizeof message);
-	end();
+	_exit(0);
 }
 
 static int check(int result)

@@ -28,7 +28,7 @@ function pathBytes(path: GuestPath): Buffer {
 
 function about(verb: string, path: GuestPath): FileChannelOptions {
   const shown = shownPath(path);
-  return { sentence: `cannot ${verb} ${shown}`, path: shown };
+  return { subject: { sentence: `cannot ${verb} ${shown}`, details: { path: shown } } };
 }
 
 /** File operations over a connection to the agent. */
@@ -128,7 +128,8 @@ export class AgentFiles implements GuestFiles {
     const channel = this.#start(fields, options);
     await channel.done;
     const [info] = channel.records;
-    if (!info) throw new DSecError("protocol_error", `${options.sentence}: the agent did not describe it`);
+    if (!info)
+      throw new DSecError("protocol_error", `${options.subject.sentence}: the agent did not describe it`);
     return info;
   }
 }

@@ -38,6 +38,12 @@ export interface GuestExit {
   readonly stderrBytes: number;
 }
 
+/**
+ * Whom a signal goes to: the process, its group, everything it ever started, or what it began since the last
+ * {@link GuestExec.mark}, itself excepted, which stands still until all of those have got it.
+ */
+export type SignalScope = "process" | "group" | "tree" | "begun";
+
 /** A process that was started: execve has succeeded. */
 export interface GuestExec {
   /** Identifies the exec for the sandbox's whole life, also over a new connection. */
@@ -49,7 +55,9 @@ export interface GuestExec {
   /** Ends stdin. */
   end(): void;
   /** No error when the process has already ended. */
-  signal(signal: number, scope: "process" | "group" | "tree"): void;
+  signal(signal: number, scope: SignalScope): void;
+  /** What the process starts from now on is what the scope `begun` reaches. */
+  mark(): void;
   resize(rows: number, cols: number): void;
   /**
    * Settles after the sink has consumed every byte. Rejects with code `agent_lost` when the connection is lost: the

@@ -61,19 +61,16 @@ static bool host_open(int fd_in, int fd_out)
 		watch_close(&out);
 		return false;
 	}
-	fcntl(fd_in, F_SETFL, O_NONBLOCK | (fcntl(fd_in, F_GETFL) & O_ACCMODE));
-	fcntl(fd_out, F_SETFL, O_NONBLOCK | (fcntl(fd_out, F_GETFL) & O_ACCMODE));
+	fcntl(fd_in, F_SETFL, O_NONBLOCK);
+	fcntl(fd_out, F_SETFL, O_NONBLOCK);
 	watch_set(&in, EV_HOST_IN, 0, EPOLLIN);
 	return true;
 }
 
 bool host_listen(int fd)
 {
-	listening.fd = fcntl(fd, F_DUPFD_CLOEXEC, 64);
-	if (listening.fd < 0)
-		return false;
-	close(fd);
-	fcntl(listening.fd, F_SETFL, O_RDWR | O_NONBLOCK);
+	listening.fd = fd;
+	fcntl(fd, F_SETFL, O_NONBLOCK);
 	watch_set(&listening, EV_LISTEN, 0, EPOLLIN);
 	return listening.events != 0;
 }
@@ -91,6 +88,9 @@ void host_accept(void)
 	int fd = accept4(listening.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0)
 		return;
+	/* What the earlier host had sent before the new one came still counts: a RELEASE, say. */
+	if (in.fd >= 0)
+		host_readable();
 	if (in.fd >= 0)
 		host_lost();
 	/* One descriptor a direction, as with standard streams: each has its own watch. */

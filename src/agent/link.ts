@@ -48,11 +48,15 @@ export class Link {
   }
 
   /** @throws DSecError `agent_lost`, not ambiguous since nothing was sent, when the connection is gone. */
+  check(): void {
+    if (!this.#lost) return;
+    const options = { cause: this.#lost };
+    throw new DSecError("agent_lost", "there is no connection to the sandbox's agent", options);
+  }
+
+  /** @throws as {@link check} */
   attach(number: number, channel: Channel): void {
-    if (this.#lost) {
-      const options = { cause: this.#lost };
-      throw new DSecError("agent_lost", "there is no connection to the sandbox's agent", options);
-    }
+    this.check();
     this.#channels.set(number, channel);
   }
 

@@ -9,12 +9,12 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "child.h"
@@ -35,19 +35,34 @@ static int usage(void)
 	return 2;
 }
 
-/* With these taken no descriptor opened later is 0, 1 or 2. */
-static bool null_standard_streams(bool replace)
+/*
+ * Leaves 0, 1, 2 and the channel, so that nothing of whoever started the agent is kept open in the sandbox, and no
+ * descriptor opened later is one of the first three. Gives the channel's new descriptors.
+ */
+static bool take_descriptors(const int channel[2], int taken[2])
 {
-	int null = open("/dev/null", O_RDWR);
-	while (null >= 0 && null <= 2)
-		null = open("/dev/null", O_RDWR);
-	if (null < 0)
-		return false;
-	for (int fd = 0; fd < 2; fd++)
-		if (replace && dup2(null, fd) < 0)
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	/* High first, then in place: neither may be overwritten before it was copied. */
+	for (int i = 0; i < 2; i++)
+		taken[i] = fcntl(channel[i], F_DUPFD, 16);
+	for (int fd = 0; fd <= 2; fd++)
+		if ((fd < 2 || fcntl(fd, F_GETFD) < 0) && dup2(null, fd) < 0)
 			return false;
-	close(null);
+	for (int i = 0; i < 2; i++)
+		if (taken[i] < 0 || dup3(taken[i], 3 + i, O_CLOEXEC) < 0)
+			return false;
+	syscall(SYS_close_range, 5U, ~0U, 0U);
+	taken[0] = 3;
+	taken[1] = 4;
 	return true;
+}
+
+/* What it was started with is nobody's business inside. */
+static void forget_environment(void)
+{
+	for (char **variable = environ; *variable; variable++)
+		explicit_bzero(*variable, strlen(*variable));
+	*environ = NULL;
 }
 
 int main(int argc, char **argv)
@@ -57,6 +72,10 @@ int main(int argc, char **argv)
 	bool listen = argc == 3 && strcmp(argv[1], "--listen-fd") == 0;
 	if (!stdio && !listen)
 		return usage();
+	int fds[2] = { stdio ? 0 : atoi(argv[2]), stdio ? 1 : atoi(argv[2]) };
+	if (!take_descriptors(fds, fds))
+		return fail("dsec-agent: descriptors");
+	forget_environment();
 
 	signal(SIGPIPE, SIG_IGN);
 	umask(0);
@@ -67,21 +86,13 @@ int main(int argc, char **argv)
 		(void)!setresgid((gid_t)-1, (gid_t)-1, 65534);
 	if (chdir("/") < 0)
 		return fail("dsec-agent: /");
-
-	int in = -1, out = -1;
-	if (stdio) {
-		in = fcntl(0, F_DUPFD_CLOEXEC, 64);
-		out = fcntl(1, F_DUPFD_CLOEXEC, 64);
-		if (in < 0 || out < 0)
-			return fail("dsec-agent: standard streams");
-	}
-	if (!null_standard_streams(stdio))
-		return fail("dsec-agent: /dev/null");
 	child_init();
 	proc_init();
 	if (!loop_init() || !reaper_init())
 		return fail("dsec-agent: event loop");
-	if (stdio ? !host_stdio(in, out) : !host_listen(atoi(argv[2])))
+	if (listen)
+		close(fds[1]);
+	if (listen ? !host_listen(fds[0]) : !host_stdio(fds[0], fds[1]))
 		return fail("dsec-agent: channel");
 	for (;;)
 		loop_turn(-1);

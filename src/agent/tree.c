@@ -3,10 +3,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "exec.h"
@@ -29,6 +31,7 @@ struct process {
 static struct {
 	struct channel *channel;
 	int signal;
+	bool begun; /* only what began since the mark, and without the exec's own process */
 	unsigned pass;
 	DIR *directory; /* of the pass that is going on */
 	uint64_t next_at;
@@ -135,6 +138,53 @@ static bool member_pid(pid_t pid)
 	return found && found->member;
 }
 
+static uint64_t ticks_now(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	uint64_t hertz = (uint64_t)sysconf(_SC_CLK_TCK);
+	return (uint64_t)now.tv_sec * hertz + (uint64_t)now.tv_nsec / (1000000000 / hertz);
+}
+
+/* The id that was given out last, or the largest where /proc does not tell. */
+static pid_t newest_pid(void)
+{
+	char text[128];
+	int fd = proc_open("loadavg", O_RDONLY);
+	ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+	if (fd >= 0)
+		close(fd);
+	text[length > 0 ? length : 0] = 0;
+	const char *last = strrchr(text, ' ');
+	return last ? (pid_t)atoi(last) : INT_MAX;
+}
+
+/* Ids grow within a tick. */
+void tree_mark(struct channel *channel)
+{
+	do {
+		channel->exec.mark.ticks = ticks_now();
+		channel->exec.mark.pid = newest_pid();
+	} while (channel->exec.mark.ticks != ticks_now());
+}
+
+static bool is_new(const struct process *process)
+{
+	const struct exec *exec = &job.channel->exec;
+	return process->born > exec->mark.ticks ||
+	       (process->born == exec->mark.ticks && process->pid > exec->mark.pid);
+}
+
+/* Where the tree begins. Who was left behind by a parent that ended has come to the agent. */
+static bool is_root(const struct process *process)
+{
+	const struct exec *exec = &job.channel->exec;
+	if (!job.begun)
+		return process->pid == exec->pid && !exec->reaped;
+	return process->session == exec->pid && is_new(process) &&
+	       (process->parent == exec->pid || process->parent == getpid());
+}
+
 static void find_members(void)
 {
 	qsort(job.processes, job.count, sizeof *job.processes, by_pid);
@@ -143,14 +193,14 @@ static void find_members(void)
 		grown = false;
 		for (size_t i = 0; i < job.count; i++) {
 			struct process *process = &job.processes[i];
-			if (process->member)
+			if (process->member || (job.begun && process->pid == exec->pid))
 				continue;
-			if ((process->pid != exec->pid || exec->reaped) && !known_session(process->session) &&
-			    !member_pid(process->parent))
+			if (!is_root(process) && !known_session(process->session) && !member_pid(process->parent))
 				continue;
 			process->member = grown = true;
 			/* Its own session, and not the agent's, in which a child still is just after its fork. */
-			if (process->session != getsid(0) && !known_session(process->session) &&
+			if (process->session != getsid(0) && !(job.begun && process->session == exec->pid) &&
+			    !known_session(process->session) &&
 			    job.session_count < SESSIONS_MAX)
 				job.sessions[job.session_count++] = process->session;
 		}
@@ -201,7 +251,9 @@ static void end_pass(void)
 	job.capacity = 0;
 	struct channel *channel = job.channel;
 	job.channel = NULL;
-	channel->exec.tree_signals &= ~(1ULL << (job.signal - 1));
+	*(job.begun ? &channel->exec.begun_signals : &channel->exec.tree_signals) &= ~(1ULL << (job.signal - 1));
+	if (job.begun && channel->exec.begun_signals == 0 && !channel->exec.reaped)
+		kill(channel->exec.pid, SIGCONT);
 	exec_tree_done(channel);
 }
 
@@ -232,11 +284,13 @@ void tree_run(void)
 			requested = false;
 			return;
 		}
-		job.signal = __builtin_ctzll(job.channel->exec.tree_signals) + 1;
+		job.begun = job.channel->exec.tree_signals == 0;
+		job.signal = __builtin_ctzll(job.begun ? job.channel->exec.begun_signals :
+		                                         job.channel->exec.tree_signals) + 1;
 		job.pass = 0;
 		job.next_at = 0;
 		job.sessions[0] = job.channel->exec.pid;
-		job.session_count = 1;
+		job.session_count = job.begun ? 0 : 1;
 	}
 	if (job.next_at > loop_now())
 		return;
@@ -247,7 +301,7 @@ void tree_run(void)
 			if (fd >= 0)
 				close(fd);
 			/* Without /proc, or memory: the process group is better than nothing. */
-			if (!job.channel->exec.reaped)
+			if (!job.begun && !job.channel->exec.reaped)
 				kill(-job.channel->exec.pid, job.signal);
 			end_pass();
 			return;

@@ -4,8 +4,10 @@
 
 #include "channel.h"
 
-/* Something was put in an exec's tree_signals. */
+/* Something was put in an exec's tree_signals or begun_signals. */
 void tree_request(void);
+/* What the exec's process begins from now on is what begun_signals are for. */
+void tree_mark(struct channel *channel);
 void tree_run(void);
 uint64_t tree_wake(void);
 

@@ -1,0 +1,181 @@
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { createServer, type Server, type Socket } from "node:net";
+import { setImmediate } from "node:timers/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { AgentConnection } from "../../src/agent/connection.ts";
+import { type RunningAgent, startAgent } from "./agent-fixture.ts";
+
+let agent: RunningAgent;
+let connection: AgentConnection;
+
+beforeAll(async () => {
+  agent = await startAgent();
+  connection = await agent.connect();
+});
+
+afterAll(async () => {
+  connection.close();
+  await agent[Symbol.asyncDispose]();
+});
+
+interface Listening {
+  [Symbol.asyncDispose](): Promise<void>;
+  readonly port: number;
+}
+
+async function listen(onSocket: (socket: Socket) => void, host = "127.0.0.1"): Promise<Listening> {
+  const server: Server = createServer({ allowHalfOpen: true }, onSocket);
+  server.listen(0, host);
+  await once(server, "listening");
+  const address = server.address();
+  if (address === null || typeof address === "string") throw new Error("no port");
+  return {
+    port: address.port,
+    async [Symbol.asyncDispose]() {
+      server.close();
+      await once(server, "close");
+    },
+  };
+}
+
+test("10 MB of random bytes come back from an echo, byte-exact, with a slow reader", async () => {
+  await using echo = await listen((socket) => void socket.pipe(socket));
+  const sent = randomBytes(10 * 1024 * 1024);
+  const stream = await connection.dial(echo.port);
+  const writing = (async () => {
+    for (let at = 0; at < sent.length; at += 70_000) {
+      if (!stream.write(sent.subarray(at, at + 70_000))) await once(stream, "drain");
+    }
+    stream.end();
+  })();
+  const hash = createHash("sha256");
+  for await (const chunk of stream) {
+    await setImmediate();
+    hash.update(chunk as Buffer);
+  }
+  await writing;
+  expect(hash.digest("hex")).toBe(createHash("sha256").update(sent).digest("hex"));
+});
+
+test("each direction ends on its own", async () => {
+  const question = Promise.withResolvers<string>();
+  await using server = await listen((socket) => {
+    let text = "";
+    socket.on("data", (chunk) => (text += String(chunk)));
+    socket.on("end", () => {
+      question.resolve(text);
+      socket.end(`answer to ${text}`);
+    });
+  });
+  const stream = await connection.dial(server.port);
+  stream.end("question");
+  let answer = "";
+  for await (const chunk of stream) answer += String(chunk);
+  expect(await question.promise).toBe("question");
+  expect(answer).toBe("answer to question");
+});
+
+test("the other end may finish first and still take what is sent", async () => {
+  const all = Promise.withResolvers<number>();
+  await using server = await listen((socket) => {
+    let length = 0;
+    socket.end("bye");
+    socket.on("data", (chunk) => (length += chunk.length));
+    socket.on("end", () => all.resolve(length));
+  });
+  const stream = await connection.dial(server.port);
+  let said = "";
+  stream.on("data", (chunk) => (said += String(chunk)));
+  await once(stream, "end");
+  expect(said).toBe("bye");
+  stream.end(Buffer.alloc(3_000_000));
+  expect(await all.promise).toBe(3_000_000);
+});
+
+test("::1 is tried when nothing listens on 127.0.0.1", async () => {
+  await using server = await listen((socket) => void socket.end("six"), "::1");
+  const stream = await connection.dial(server.port);
+  stream.end();
+  let said = "";
+  for await (const chunk of stream) said += String(chunk);
+  expect(said).toBe("six");
+});
+
+test("a port on which nothing listens is refused by name", async () => {
+  const closed = await listen(() => {});
+  await closed[Symbol.asyncDispose]();
+  await expect(connection.dial(closed.port)).rejects.toMatchObject({
+    code: "port_refused",
+    message: expect.stringContaining(String(closed.port)),
+    details: { errno: "ECONNREFUSED" },
+  });
+});
+
+test.for([0, 65_536, -1, 1.5])("port %d is none", async (port) => {
+  await expect(connection.dial(port)).rejects.toMatchObject({ code: "invalid_argument" });
+});
+
+test("only numeric addresses are dialled", async () => {
+  await expect(connection.dial(80, "example.org")).rejects.toMatchObject({ code: "invalid_argument" });
+});
+
+test("a connection that is reset ends in an error", async () => {
+  await using server = await listen((socket) => {
+    socket.once("data", () => void socket.resetAndDestroy());
+  });
+  const stream = await connection.dial(server.port);
+  stream.write("x");
+  stream.resume();
+  const [error] = await once(stream, "error").then(
+    (args) => args,
+    (reason: unknown) => [reason],
+  );
+  expect(error).toMatchObject({ code: "connection_lost", details: { errno: "ECONNRESET" } });
+});
+
+test("destroying it closes the connection inside", async () => {
+  const ended = Promise.withResolvers<void>();
+  await using server = await listen((socket) => {
+    socket.on("error", () => {});
+    socket.on("close", () => ended.resolve());
+    socket.on("end", () => void socket.end());
+    socket.resume();
+  });
+  const stream = await connection.dial(server.port);
+  stream.destroy();
+  await expect(ended.promise).resolves.toBeUndefined();
+});
+
+test("it ends with the connection to the agent", async () => {
+  const ended = Promise.withResolvers<void>();
+  await using server = await listen((socket) => {
+    socket.on("end", () => {
+      socket.end();
+      ended.resolve();
+    });
+    socket.resume();
+  });
+  const stream = await connection.dial(server.port);
+  const failed = once(stream, "error").then(
+    (args) => args,
+    (reason: unknown) => [reason],
+  );
+  connection = await agent.connect();
+  expect((await failed)[0]).toMatchObject({ code: "agent_lost", ambiguous: true });
+  await ended.promise;
+});
+
+test("100 connections at once do not mix", async () => {
+  await using echo = await listen((socket) => void socket.pipe(socket));
+  const texts = await Promise.all(
+    Array.from({ length: 100 }, async (_, i) => {
+      const stream = await connection.dial(echo.port, "127.0.0.1");
+      stream.end(`${i} `.repeat(5000));
+      let text = "";
+      for await (const chunk of stream) text += String(chunk);
+      return text;
+    }),
+  );
+  expect(texts).toEqual(Array.from({ length: 100 }, (_, i) => `${i} `.repeat(5000)));
+});
