@@ -58,7 +58,7 @@ export const globalOptionModels: readonly OptionModel[] = Object.values(globalOp
 
 function modelOf(path: readonly string[], heading: string, summary: string, verb: Verb): VerbModel {
   const specs: OptionSpec<unknown>[] = Object.values(verb.options);
-  if (verb.formats !== undefined) specs.push(outputOption(verb.formats, verb.formats[0]));
+  if (verb.formats !== undefined) specs.push(outputOption(verb.formats));
   const options = specs.filter(({ hidden }) => hidden !== true).map(optionModel);
   return { path, heading, summary, verb, options, children: [], operand: operandOf(path, verb.operands) };
 }

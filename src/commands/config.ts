@@ -2,6 +2,7 @@ import { configPath, readConfigFile } from "../sdk/config.ts";
 import type { ConfigFile, Connection } from "../sdk/config.ts";
 import type { Settings } from "../sdk/settings.ts";
 import { writeConfigFile } from "./config-file.ts";
+import { formatsFrom, listingFormats } from "./format.ts";
 import { note } from "./io.ts";
 import type { Io } from "./io.ts";
 import { text } from "./option.ts";
@@ -32,7 +33,7 @@ const contextView: View<ContextRow> = {
 
 const getContexts = defineVerb({
   options: {},
-  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  formats: listingFormats,
   run: async ({ io }) => {
     const config = await readFor(io);
     const rows = Object.entries(config.contexts).map(([name, connection]) => ({
@@ -122,7 +123,7 @@ const view = defineVerb({
   description:
     "Shows what flags, environment, context and file come to together. A token's value is not shown.",
   options: {},
-  formats: ["yaml", "table", "wide", "json", "ndjson", "name"],
+  formats: formatsFrom("yaml"),
   run: async ({ settings }) => {
     const { token, ...shown } = await settings();
     const row = { ...shown, token: token === undefined ? undefined : "(from DSEC_TOKEN)" };

@@ -1,6 +1,7 @@
 import { DSecError, errorTable } from "../protocol/errors.ts";
 import type { BackendReport } from "../protocol/node.ts";
 import { describeBackend } from "./columns.ts";
+import { listingFormats } from "./format.ts";
 import { note } from "./io.ts";
 import { listingOf } from "./outcome.ts";
 import type { View } from "./outcome.ts";
@@ -45,7 +46,7 @@ export const doctor = defineVerb({
     "Asks every node of the fleet; where none runs, probes this machine. Each finding comes with the command that\n" +
     "mends it, where one is known. Exit code 0 when containers work, else 125.",
   options: {},
-  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  formats: listingFormats,
   run: async (context) => {
     const reports = (await askFleet(context)) ?? (await probeHere(context));
     const rows = reports.flatMap((report): FindingRow[] =>

@@ -1,4 +1,5 @@
 import { sandboxView } from "./columns.ts";
+import { formatsFrom } from "./format.ts";
 import { listingOf } from "./outcome.ts";
 import { forEachSandbox, selectionOptions, selectSandboxes } from "./selection.ts";
 import { defineVerb } from "./verb.ts";
@@ -8,7 +9,7 @@ export const inspect = defineVerb({
   operands: "[ref...]",
   examples: ["dsec inspect web-1 | jq '.[0].usage.memoryBytes'", "dsec inspect --all -o yaml"],
   options: selectionOptions,
-  formats: ["json", "table", "wide", "ndjson", "yaml", "name"],
+  formats: formatsFrom("json"),
   run: async ({ client }, options, operands) => {
     const fleet = await client();
     const refs = await selectSandboxes(fleet, operands, options, true);

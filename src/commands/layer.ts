@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { DSecError } from "../protocol/errors.ts";
 import { formatDuration } from "./duration.ts";
+import { formatsFrom, listingFormats } from "./format.ts";
 import { untilInterrupted } from "./interrupt.ts";
 import { note } from "./io.ts";
 import { choice, flag, many, text } from "./option.ts";
@@ -64,7 +65,7 @@ const build = defineVerb({
     ifMissing: flag("--if-missing", "do nothing when a layer of that name is there"),
     store: layerStoreOption,
   },
-  formats: ["name", "table", "wide", "json", "ndjson", "yaml"],
+  formats: formatsFrom("name"),
   run: (context, options, [reference = ""]) =>
     untilInterrupted(async (signal) => {
       const { from, kind, tags, ifMissing } = options;
@@ -79,7 +80,7 @@ const build = defineVerb({
 
 const ls = defineVerb({
   options: { store: layerStoreOption },
-  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  formats: listingFormats,
   run: async (context, options) => {
     const store = await openStore(context, options.store);
     return { type: "listing", listing: listingOf(layerView, await store.list()) };
@@ -89,7 +90,7 @@ const ls = defineVerb({
 const inspect = defineVerb({
   operands: "<layer...>",
   options: { store: layerStoreOption },
-  formats: ["json", "table", "wide", "ndjson", "yaml", "name"],
+  formats: formatsFrom("json"),
   run: async (context, options, references) => {
     const store = await openStore(context, options.store);
     const listed = await store.list();

@@ -2,6 +2,7 @@ import { DSecError } from "../protocol/errors.ts";
 import type { LogLine } from "../protocol/exec.ts";
 import { eventView, execView } from "./columns.ts";
 import { parseInstant } from "./duration.ts";
+import { listingFormats } from "./format.ts";
 import type { Format } from "./format.ts";
 import { note, write } from "./io.ts";
 import type { Io } from "./io.ts";
@@ -26,7 +27,7 @@ export const logs = defineVerb({
     execs: flag("--execs", "list the commands instead"),
     events: flag("--events", "show what happened to the sandbox instead"),
   },
-  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  formats: listingFormats,
   run: async ({ io, format, client }, options, [ref = ""]) => {
     const sandbox = await (await client()).get(ref);
     if (options.events) return { type: "listing", listing: listingOf(eventView, await sandbox.events()) };

@@ -1,4 +1,5 @@
 import { sandboxView } from "./columns.ts";
+import { listingFormats } from "./format.ts";
 import { note } from "./io.ts";
 import { flag } from "./option.ts";
 import { listingOf } from "./outcome.ts";
@@ -17,7 +18,7 @@ export const ls = defineVerb({
     all: flag("-a, --all", "also those that have ended"),
     quiet: flag("-q, --quiet", "ids only: the same as -o name"),
   },
-  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  formats: listingFormats,
   run: async ({ io, client }, options) => {
     const filter = { ...filterOf(options), ...(options.all ? { all: true } : {}) };
     const { items, unreachable } = await (await client()).list(filter);

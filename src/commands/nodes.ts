@@ -1,4 +1,5 @@
 import { nodeView } from "./columns.ts";
+import { listingFormats } from "./format.ts";
 import { listingOf } from "./outcome.ts";
 import { defineVerb } from "./verb.ts";
 
@@ -6,7 +7,7 @@ export const nodes = defineVerb({
   description:
     "CPUS and MEMORY ASKED are what sandboxes asked for, of what the node has; more than it has is no mistake.",
   options: {},
-  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  formats: listingFormats,
   run: async ({ client }) => ({
     type: "listing",
     listing: listingOf(nodeView, await (await client()).nodes()),

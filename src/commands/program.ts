@@ -1,6 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { DSecError } from "../protocol/errors.ts";
-import { outputOption } from "./format.ts";
+import { listingFormats, outputOption } from "./format.ts";
 import type { Format } from "./format.ts";
 import { commanderOption, longName, readOptions } from "./option.ts";
 import type { OptionSpecs } from "./option.ts";
@@ -119,8 +119,7 @@ function addVerb(
 }
 
 function formatOption(verb: Verb): ReturnType<typeof outputOption> {
-  const formats = verb.formats ?? ["table"];
-  return outputOption(formats, formats[0]);
+  return outputOption(verb.formats ?? listingFormats);
 }
 
 function addOptions(command: Command, specs: OptionSpecs, hidden = false): void {

@@ -1,5 +1,6 @@
 import { reclaimView } from "./columns.ts";
 import { parseSeconds } from "./duration.ts";
+import { listingFormats } from "./format.ts";
 import { note } from "./io.ts";
 import { flag, value } from "./option.ts";
 import { listingOf } from "./outcome.ts";
@@ -15,7 +16,7 @@ export const reclaim = defineVerb({
     idle: value("--idle <duration>", "only those that have been idle for this time", parseSeconds),
     dryRun: flag("--dry-run", "end nothing, only show"),
   },
-  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  formats: listingFormats,
   run: async ({ io, client }, options) => {
     const { items, memoryBytes, diskBytes } = await (
       await client()

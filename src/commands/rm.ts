@@ -1,4 +1,5 @@
 import { sandboxView } from "./columns.ts";
+import { formatsFrom } from "./format.ts";
 import { listingOf } from "./outcome.ts";
 import { forEachSandbox, selectionOptions, selectSandboxes } from "./selection.ts";
 import { defineVerb } from "./verb.ts";
@@ -10,7 +11,7 @@ export const rm = defineVerb({
   operands: "[ref...]",
   examples: ["dsec rm web-1", "dsec rm --state stopped --state failed", "dsec rm --all"],
   options: selectionOptions,
-  formats: ["name", "table", "wide", "json", "ndjson", "yaml"],
+  formats: formatsFrom("name"),
   run: async ({ client }, options, operands) => {
     const fleet = await client();
     const refs = await selectSandboxes(fleet, operands, options, true);

@@ -4,6 +4,7 @@ import type { Sandbox } from "../sdk/sandbox.ts";
 import { attach } from "./attach.ts";
 import { sandboxView } from "./columns.ts";
 import { parseDuration } from "./duration.ts";
+import { formatsFrom } from "./format.ts";
 import { exitCodeOfSignal, onStopSignal } from "./interrupt.ts";
 import type { StopSignal } from "./interrupt.ts";
 import { note } from "./io.ts";
@@ -45,7 +46,7 @@ export const run = defineVerb({
     "dsec run -it --rm debian bash",
   ],
   options: runOptions,
-  formats: ["name", "table", "wide", "json", "ndjson", "yaml"],
+  formats: formatsFrom("name"),
   run: async ({ io, client }, options, [image = "", ...argv]) => {
     checkOptions(options, argv, io);
     const spec = await specOf(image, options, io);

@@ -1,4 +1,5 @@
 import { endView } from "./columns.ts";
+import { formatsFrom } from "./format.ts";
 import { listingOf } from "./outcome.ts";
 import { forEachSandbox, selectionOptions, selectSandboxes } from "./selection.ts";
 import { defineVerb } from "./verb.ts";
@@ -10,7 +11,7 @@ export const stop = defineVerb({
   operands: "[ref...]",
   examples: ["dsec stop web-1 web-2", "dsec stop -l job=train-7", "dsec stop --all"],
   options: selectionOptions,
-  formats: ["name", "table", "wide", "json", "ndjson", "yaml"],
+  formats: formatsFrom("name"),
   run: async ({ client }, options, operands) => {
     const fleet = await client();
     const refs = await selectSandboxes(fleet, operands, options, false);

@@ -1,5 +1,6 @@
 import { sandboxView } from "./columns.ts";
 import { parseSeconds } from "./duration.ts";
+import { formatsFrom } from "./format.ts";
 import { value } from "./option.ts";
 import { listingOf } from "./outcome.ts";
 import { forEachSandbox, selectionOptions, selectSandboxes } from "./selection.ts";
@@ -13,7 +14,7 @@ export const touch = defineVerb({
     ...selectionOptions,
     ttl: value("--ttl <duration>", "also change the idle time it gets: 5m, 1h30m; 0 for never", parseSeconds),
   },
-  formats: ["name", "table", "wide", "json", "ndjson", "yaml"],
+  formats: formatsFrom("name"),
   run: async ({ client }, options, operands) => {
     const fleet = await client();
     const refs = await selectSandboxes(fleet, operands, options, false);

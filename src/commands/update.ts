@@ -1,5 +1,6 @@
 import { DSecError } from "../protocol/errors.ts";
 import { sandboxView } from "./columns.ts";
+import { formatsFrom } from "./format.ts";
 import { parseKeyValue } from "./key-value.ts";
 import { many, parseCount, parseNumber, value } from "./option.ts";
 import { listingOf } from "./outcome.ts";
@@ -21,7 +22,7 @@ export const update = defineVerb({
     pids: value("--pids <count>", "processes it may have", parseCount),
     labels: many("-l, --label <key=value>", "label to set; repeated. The others are kept", parseKeyValue),
   },
-  formats: ["name", "table", "wide", "json", "ndjson", "yaml"],
+  formats: formatsFrom("name"),
   run: async ({ client }, options, refs) => {
     const { memory, cpus, cpuLimit, pids, labels } = options;
     const ceiling = cpuLimit === "none" ? null : cpuLimit;

@@ -1,5 +1,5 @@
 import type { DSecClient } from "../sdk/index.ts";
-import type { Format } from "./format.ts";
+import type { Format, Formats } from "./format.ts";
 import type { Io } from "./io.ts";
 import { readOptions } from "./option.ts";
 import type { OptionSpecs, OptionValues } from "./option.ts";
@@ -16,9 +16,6 @@ export interface Context {
   /** The client of the fleet that the settings name; closed when the verb is done. */
   readonly client: () => Promise<DSecClient>;
 }
-
-/** Formats a verb can print; the first is what it prints unless told otherwise. */
-export type Formats = readonly [Format, ...Format[]];
 
 interface Definition<O extends OptionSpecs> {
   /** What `dsec VERB --help` says beyond the summary in the table of verbs. */

@@ -1,5 +1,6 @@
 import { DSecError } from "../protocol/errors.ts";
 import type { ServerVersion } from "../protocol/node.ts";
+import { listingFormats } from "./format.ts";
 import { note } from "./io.ts";
 import { listingOf } from "./outcome.ts";
 import type { View } from "./outcome.ts";
@@ -23,7 +24,7 @@ const versionView: View<Versions> = {
 
 export const version = defineVerb({
   options: {},
-  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  formats: listingFormats,
   run: async ({ io, client }) => {
     const versions: Versions = { client: await packageVersion() };
     const server = await client()

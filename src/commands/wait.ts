@@ -2,6 +2,7 @@ import { DSecError } from "../protocol/errors.ts";
 import { endedStates } from "../protocol/states.ts";
 import { endView } from "./columns.ts";
 import { formatDuration, parseDuration } from "./duration.ts";
+import { listingFormats } from "./format.ts";
 import { value } from "./option.ts";
 import { listingOf } from "./outcome.ts";
 import { forEachSandbox, selectionOptions, selectSandboxes } from "./selection.ts";
@@ -17,7 +18,7 @@ export const wait = defineVerb({
     ...selectionOptions,
     timeout: value("--timeout <duration>", "give up after this time", parseDuration),
   },
-  formats: ["table", "wide", "json", "ndjson", "yaml", "name"],
+  formats: listingFormats,
   run: async ({ client }, options, operands) => {
     const fleet = await client();
     const refs = await selectSandboxes(fleet, operands, options, false);

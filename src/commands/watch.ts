@@ -1,5 +1,6 @@
 import type { WatchEvent } from "../protocol/sandbox.ts";
 import { changeView } from "./columns.ts";
+import { streamFormats } from "./format.ts";
 import { note } from "./io.ts";
 import type { Io } from "./io.ts";
 import { flag } from "./option.ts";
@@ -17,7 +18,7 @@ export const watch = defineVerb({
     "dsec watch -o ndjson | jq -r 'select(.type == \"changed\") | .sandbox.id'",
   ],
   options: { ...filterOptions, all: flag("-a, --all", "also those that have ended") },
-  formats: ["table", "wide", "ndjson", "yaml", "name"],
+  formats: streamFormats,
   run: async ({ io, client }, options) => {
     const filter = { ...filterOf(options), ...(options.all ? { all: true } : {}) };
     return { type: "stream", entries: entriesOf((await client()).watch(filter), io) };
