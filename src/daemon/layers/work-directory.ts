@@ -1,17 +1,23 @@
 import { randomBytes } from "node:crypto";
-import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
+import { mkdir, readdir, readFile, realpath, rm, stat } from "node:fs/promises";
 import { hostname } from "node:os";
 import { join } from "node:path";
+import { listMounts, unmountIfMounted } from "../../backends/linux/mount.ts";
 
 /** Milliseconds after which another host's work directory is taken for abandoned. */
 const abandonedAfterMs = 7 * 24 * 3_600_000;
 
 /**
- * Runs `work` with a directory of its own below `parent` and removes it afterwards, whatever happens. Directories that
+ * Runs `work` with a directory of its own below `directory` and removes it afterwards, whatever happens. Directories that
  * killed processes left behind are removed on the way: the name says whose it is, so no lock can dangle.
  */
-export async function withWorkDirectory<T>(parent: string, work: (path: string) => Promise<T>): Promise<T> {
-  await mkdir(parent, { recursive: true });
+export async function withWorkDirectory<T>(
+  directory: string,
+  work: (path: string) => Promise<T>,
+): Promise<T> {
+  await mkdir(directory, { recursive: true });
+  // The kernel lists mounts by their real paths.
+  const parent = await realpath(directory);
   await removeAbandoned(parent);
   const owner = `${hostname()}+${process.pid}+${(await startTimeOf(process.pid)) ?? "0"}`;
   const path = join(parent, `${owner}+${randomBytes(6).toString("hex")}`);
@@ -19,7 +25,7 @@ export async function withWorkDirectory<T>(parent: string, work: (path: string) 
   try {
     return await work(path);
   } finally {
-    await rm(path, { recursive: true, force: true, maxRetries: 3 });
+    await removeTree(path);
   }
 }
 
@@ -31,8 +37,15 @@ async function removeAbandoned(parent: string): Promise<void> {
         ? (await startTimeOf(Number(pid))) !== startTime
         : Date.now() - ((await stat(join(parent, entry)).catch(() => undefined))?.mtimeMs ?? 0) >
           abandonedAfterMs;
-    if (abandoned) await rm(join(parent, entry), { recursive: true, force: true });
+    if (abandoned) await removeTree(join(parent, entry));
   }
+}
+
+/** Removes a tree, but nothing that is mounted in it. */
+async function removeTree(path: string): Promise<void> {
+  const mounted = listMounts().filter(({ target }) => target.startsWith(`${path}/`));
+  for (const { target } of mounted.toReversed()) unmountIfMounted(target);
+  await rm(path, { recursive: true, force: true, maxRetries: 3 });
 }
 
 /** When the process started, in ticks since boot: with the pid it names a process for good. Undefined when there is none. */

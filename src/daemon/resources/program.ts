@@ -30,6 +30,8 @@ export interface ProgramOptions {
   readonly input?: string;
   readonly env?: NodeJS.ProcessEnv;
   readonly signal?: AbortSignal;
+  /** Ends the program when `signal` is aborted; SIGTERM by default. */
+  readonly killSignal?: NodeJS.Signals;
   /** Called with each line of stderr as it comes. */
   readonly onErrorLine?: (line: string) => void;
   /** Called with each line of stdout as it comes; nothing is returned then. What it throws ends the program. */
@@ -60,7 +62,10 @@ export async function runProgram(
     ],
     env: { ...(options.env ?? process.env), LC_ALL: "C" },
     ...(options.cwd !== undefined && { cwd: options.cwd }),
-    ...(options.signal !== undefined && { signal: options.signal, killSignal: "SIGTERM" as const }),
+    ...(options.signal !== undefined && {
+      signal: options.signal,
+      killSignal: options.killSignal ?? ("SIGTERM" as const),
+    }),
   });
   let output = "";
   let refusal: Error | undefined;

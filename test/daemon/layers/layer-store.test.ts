@@ -18,7 +18,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { libcFunction } from "../../../src/backends/linux/libc.ts";
-import { mount, unmountIfMounted } from "../../../src/backends/linux/mount.ts";
+import { mount, MountFlag, unmountIfMounted } from "../../../src/backends/linux/mount.ts";
 import { LayerMounts } from "../../../src/daemon/layers/layer-mounts.ts";
 import { openLayerStore, type LayerStore } from "../../../src/daemon/layers/layer-store.ts";
 import { output, temporaryNode, type TemporaryNode } from "../temporary-node.ts";
@@ -268,6 +268,18 @@ test("work of a killed process is removed by the next build, that of a living on
   await mkdir(join(node.layerStore, "tmp", living));
   await store.build({ reference: "tree:1", from: tree });
   expect(await workInProgress()).toEqual([living]);
+});
+
+test("what is mounted in abandoned work is unmounted, not emptied", async () => {
+  const precious = join(node.directory, "precious");
+  const left = join(node.layerStore, "tmp", `${hostname()}+1+1+left`);
+  await mkdir(precious);
+  await writeFile(join(precious, "file"), "kept");
+  await mkdir(join(left, "root"), { recursive: true });
+  mount({ source: precious, target: join(left, "root"), flags: MountFlag.bind });
+  await store.build({ reference: "tree:1", from: tree });
+  expect(await workInProgress()).toEqual([]);
+  expect(await readFile(join(precious, "file"), "utf8")).toBe("kept");
 });
 
 test("a store without room says disk_full and publishes nothing", async () => {

@@ -1,7 +1,7 @@
 import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { DSecError } from "../../../protocol/errors.ts";
-import { runProgram } from "../../resources/program.ts";
+import { findProgram, runProgram } from "../../resources/program.ts";
 import { readAptConfiguration } from "./apt-sources.ts";
 import type { LayerSource } from "./source.ts";
 
@@ -17,6 +17,20 @@ const excluded = [
   "path-exclude=/usr/share/lintian/*",
 ];
 
+/**
+ * mmdebstrap mounts the machine's /sys and /dev/shm below the root. In namespaces of its own they, and all its processes, end
+ * with it, however it ends: nobody removes a root that still leads out of itself.
+ */
+const isolation = [
+  "--mount",
+  "--propagation=private",
+  "--pid",
+  "--fork",
+  "--kill-child=SIGKILL",
+  "--mount-proc",
+  "--",
+];
+
 /** Debian with what agents expect (python3, git, curl…), made by mmdebstrap from where the machine's own apt gets its packages. */
 export function debianSource(suite: string): LayerSource {
   if (!/^[a-z][a-z0-9-]{0,63}$/.test(suite))
@@ -25,9 +39,13 @@ export function debianSource(suite: string): LayerSource {
     prepare: async (into, { onProgress, signal }) => {
       const cancel = signal === undefined ? {} : { signal };
       const apt = await readAptConfiguration(suite, signal);
+      const mmdebstrap = findProgram("mmdebstrap");
+      if (mmdebstrap === undefined) throw new DSecError("backend_unavailable", "mmdebstrap is not installed");
       await runProgram(
-        "mmdebstrap",
+        "unshare",
         [
+          ...isolation,
+          mmdebstrap,
           "--mode=root",
           "--format=directory",
           "--variant=minbase",
@@ -42,6 +60,7 @@ export function debianSource(suite: string): LayerSource {
         ],
         {
           ...cancel,
+          killSignal: "SIGKILL",
           discardOutput: true,
           ...(apt.sources.length > 0 && { input: `${apt.sources.join("\n")}\n` }),
           onErrorLine: (line) => {
