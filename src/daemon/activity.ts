@@ -48,9 +48,12 @@ export class Activity {
 
   /** A command ends or starts: told to watchers; the end of the last one renews the deadline. */
   execsChanged(entry: SandboxEntry): void {
-    const isIdle = entry.activeExecs === 0;
-    if (isIdle && this.#parts.sandboxes.renewIdle(entry, this.#parts.clock.now())) this.#arm(entry);
-    else this.#parts.sandboxes.touch(entry);
+    const { sandboxes, clock } = this.#parts;
+    if (entry.activeExecs > 0) sandboxes.touch(entry);
+    else {
+      sandboxes.becomeIdle(entry, clock.now());
+      this.#arm(entry);
+    }
   }
 
   /** An idle deadline is due. Returns when to look again. */

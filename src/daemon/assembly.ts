@@ -52,6 +52,8 @@ export type Daemon = ReturnType<typeof assemble>;
 
 const mib = 1_048_576;
 const machineAgeMs = 250;
+/** Milliseconds until a deadline is tried again that failed, e.g. on a full disk. */
+const deadlineRetryMs = 5000;
 const usedIntervalMs = 15_000;
 
 /** Makes the parts of a daemon and ties them together. Nothing runs yet. */
@@ -99,12 +101,19 @@ export function assemble(parts: AssemblyParts) {
     clock,
     log,
     journal,
+    keepMs: options.keepEnded * 1000,
     feed,
     effect: (effect, entry) => effects[effect](entry),
   });
   const deadlines: Deadlines = new Deadlines(clock, (kind, id, now) => {
     const entry = sandboxes.get(id);
-    return entry === undefined ? undefined : due[kind](entry, now);
+    if (entry === undefined) return undefined;
+    try {
+      return due[kind](entry, now);
+    } catch (error) {
+      log.error({ err: error, sandbox: id, deadline: kind }, "a deadline could not be carried out");
+      return now + deadlineRetryMs;
+    }
   });
   const activity: Activity = new Activity({
     clock,
@@ -132,12 +141,10 @@ export function assemble(parts: AssemblyParts) {
     endsWith: (entry, exec, exit) => endWith(ending, entry, exec, exit),
   });
   const retention: Retention = new Retention({
-    clock,
     log,
     sandboxes,
     deadlines,
     logsDir,
-    keepEnded: options.keepEnded,
     maxEnded: options.maxEnded,
   });
   const sweep: LeakSweep = new LeakSweep({ clock, log, sandboxes, backends, provisioner });

@@ -67,7 +67,8 @@ export class Ending {
       this.#parts.sandboxes.event(entry, entry.record.state, `ended: ${entry.record.endReason}`);
     } catch (error) {
       this.#parts.log.error({ err: error, sandbox: entry.id }, "a sandbox could not be destroyed");
-      this.#parts.sandboxes.advance(entry, { type: "fail" }, { problem: toProblem(error) });
+      if (!entry.isEnded)
+        this.#parts.sandboxes.advance(entry, { type: "fail" }, { problem: toProblem(error) });
       this.#parts.sandboxes.event(entry, "failed", "could not be destroyed; the leak sweep goes on trying");
       this.#parts.sweep.leaked(entry.prepared);
       entry.running = undefined;

@@ -1,19 +1,15 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Logger } from "pino";
-import type { Clock } from "./clock.ts";
 import type { Deadlines } from "./deadlines.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 
 export interface RetentionParts {
-  readonly clock: Clock;
   readonly log: Logger;
   readonly sandboxes: Sandboxes;
   readonly deadlines: Pick<Deadlines, "arm">;
   readonly logsDir: string;
-  /** Seconds. */
-  readonly keepEnded: number;
   readonly maxEnded: number;
 }
 
@@ -28,12 +24,10 @@ export class Retention {
   }
 
   keep(entry: SandboxEntry): void {
-    const { clock, sandboxes, deadlines, keepEnded, maxEnded } = this.#parts;
-    const keptUntil = entry.record.keptUntil ?? (entry.record.endedAt ?? clock.now()) + keepEnded * 1000;
-    if (entry.record.keptUntil === undefined) sandboxes.change(entry, { keptUntil });
     this.#ended.add(entry);
-    deadlines.arm("purge", entry.id, keptUntil);
-    while (this.#ended.size > maxEnded) {
+    if (entry.record.keptUntil !== undefined)
+      this.#parts.deadlines.arm("purge", entry.id, entry.record.keptUntil);
+    while (this.#ended.size > this.#parts.maxEnded) {
       const [oldest] = this.#ended;
       if (oldest === undefined) break;
       this.purge(oldest);

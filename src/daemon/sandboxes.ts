@@ -1,6 +1,6 @@
 import type { Logger } from "pino";
 import { DSecError } from "../protocol/errors.ts";
-import type { Sandbox } from "../protocol/sandbox.ts";
+import type { Sandbox, SandboxSpec } from "../protocol/sandbox.ts";
 import { endedStates } from "../protocol/states.ts";
 import type { ChangeFeed, SandboxSource } from "./change-feed.ts";
 import type { Clock } from "./clock.ts";
@@ -14,6 +14,8 @@ export interface SandboxesParts {
   readonly clock: Clock;
   readonly log: Logger;
   readonly journal: Journal;
+  /** Milliseconds that the records of ended sandboxes are kept. */
+  readonly keepMs: number;
   readonly feed: ChangeFeed;
   /** Carries out what a transition asks for. */
   readonly effect: (effect: LifecycleEffect, entry: SandboxEntry) => void;
@@ -105,7 +107,7 @@ export class Sandboxes implements SandboxSource {
     const next: SandboxRecord = {
       ...entry.record,
       ...("reason" in event ? { endReason: event.reason } : {}),
-      ...(isEnd ? { endedAt: this.#parts.clock.now() } : {}),
+      ...(isEnd ? this.#endOf() : {}),
       ...changes,
       state,
       revision: this.#parts.feed.next(),
@@ -134,11 +136,11 @@ export class Sandboxes implements SandboxSource {
   /**
    * Moves the idle deadline, compared and set: what this returns is on disk.
    * @returns false when it had begun to end
+   * @throws DSecError `disk_full`; nothing has changed then
    */
   renewIdle(entry: SandboxEntry, now: number, changes: RecordChanges = {}): boolean {
     const { record } = entry;
-    const spec = changes.spec ?? record.spec;
-    const idleDeadline = spec.ttlRunningStop === 0 ? undefined : now + spec.ttlRunningStop * 1000;
+    const idleDeadline = idleDeadlineOf(changes.spec ?? record.spec, now);
     const revision = this.#parts.feed.next();
     const renewed = this.#parts.journal.renewIdle({
       id: record.id,
@@ -153,6 +155,17 @@ export class Sandboxes implements SandboxSource {
     if (changes.spec !== undefined) this.#parts.journal.saveSandbox(record);
     this.#parts.feed.changed(record);
     return true;
+  }
+
+  /** The last exec has ended: as {@link renewIdle}, but a journal that cannot be written must not end a sandbox early. */
+  becomeIdle(entry: SandboxEntry, now: number): void {
+    try {
+      if (this.renewIdle(entry, now)) return;
+    } catch (error) {
+      this.#parts.log.error({ err: error, sandbox: entry.id }, "an idle deadline could not be journaled");
+      entry.record.idleDeadline = idleDeadlineOf(entry.record.spec, now);
+    }
+    this.touch(entry);
   }
 
   event(entry: SandboxEntry, type: string, message: string): void {
@@ -177,6 +190,11 @@ export class Sandboxes implements SandboxSource {
     for (const entry of this.#entries.values()) yield this.viewOf(entry);
   }
 
+  #endOf(): Pick<SandboxRecord, "endedAt" | "keptUntil"> {
+    const now = this.#parts.clock.now();
+    return { endedAt: now, keptUntil: now + this.#parts.keepMs };
+  }
+
   #write(record: SandboxRecord, mayFail: boolean): void {
     try {
       this.#parts.journal.saveSandbox(record);
@@ -188,4 +206,8 @@ export class Sandboxes implements SandboxSource {
       );
     }
   }
+}
+
+function idleDeadlineOf({ ttlRunningStop }: SandboxSpec, now: number): number | undefined {
+  return ttlRunningStop === 0 ? undefined : now + ttlRunningStop * 1000;
 }

@@ -2,7 +2,7 @@ import type { Logger } from "pino";
 import type { Backend, Running, StartRequest } from "../backends/backend.ts";
 import { DSecError } from "../protocol/errors.ts";
 import { nodeOfSandboxId } from "../protocol/names.ts";
-import { toProblem } from "../protocol/problem-codec.ts";
+import { fromProblem, toProblem } from "../protocol/problem-codec.ts";
 import type { Placement, SandboxSpec } from "../protocol/sandbox.ts";
 import type { Clock } from "./clock.ts";
 import type { Ending } from "./ending.ts";
@@ -57,6 +57,9 @@ export class Starting {
       throw new DSecError("conflict", `sandbox ${placement.id} belongs to another owner`);
     await entry.adoption;
     await entry.start?.done;
+    const { state, problem } = entry.record;
+    // also when it was an earlier daemon that could not start it
+    if (state === "failed" && problem !== undefined) throw fromProblem(problem);
     return entry;
   }
 

@@ -57,6 +57,19 @@ test("a start that the end of the daemon interrupted has failed", async () => {
   expect(await second.get(id)).toMatchObject({ state: "failed", endReason: "start_failed" });
 });
 
+test("a start that failed is still that failure for whoever retries it after a restart", async () => {
+  const first = await TestDaemon.start();
+  const id = first.newId();
+  const spec = { simulation: { startFailure: "no more widgets" } };
+  await first.place(spec, id).catch(() => undefined);
+  await first.leave();
+  const second = await TestDaemon.start({ dir: first.dir });
+  await expect(second.place(spec, id)).rejects.toMatchObject({
+    code: "start_failed",
+    message: "no more widgets",
+  });
+});
+
 test("an end that the end of the daemon interrupted is carried on", async () => {
   const first = await TestDaemon.start();
   const { id } = await first.place();

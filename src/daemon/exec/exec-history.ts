@@ -49,8 +49,7 @@ export class ExecHistory {
 
   started(entry: SandboxEntry, exec: LiveExec): void {
     this.#parts.journal.saveExec(this.#base(entry, exec));
-    const ended = this.#parts.journal.execs(entry.id).filter(({ state }) => state !== "running");
-    for (const old of ended.slice(0, Math.max(0, ended.length - maxJournaled))) this.#forget(old);
+    for (const id of this.#parts.journal.surplusExecs(entry.id, maxJournaled)) this.#forget(entry.id, id);
   }
 
   /** Running ones and what is known of ended ones, oldest first. */
@@ -75,13 +74,10 @@ export class ExecHistory {
     };
   }
 
-  #forget(exec: JournaledExec): void {
-    this.#parts.journal.removeExec(exec.id);
-    this.#parts.recordings.remove(exec.sandbox, exec.id).catch((error: unknown) => {
-      this.#parts.log.warn(
-        { err: error, sandbox: exec.sandbox, exec: exec.id },
-        "a recording could not be deleted",
-      );
+  #forget(sandbox: string, exec: string): void {
+    this.#parts.journal.removeExec(exec);
+    this.#parts.recordings.remove(sandbox, exec).catch((error: unknown) => {
+      this.#parts.log.warn({ err: error, sandbox, exec }, "a recording could not be deleted");
     });
   }
 }

@@ -1,9 +1,10 @@
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { z } from "zod";
+import { DSecError } from "../../protocol/errors.ts";
 import { SandboxEvent } from "../../protocol/sandbox.ts";
 import type { SandboxRecord } from "../sandbox-record.ts";
 import { type JournaledExec, execColumns, execFromRow, execToRow } from "./exec-row.ts";
-import { corrupt, openJournalFile } from "./open.ts";
+import { corrupt, full, openJournalFile, sqliteCode } from "./open.ts";
 import { sandboxColumns, sandboxFromRow, sandboxToRow } from "./sandbox-row.ts";
 
 /** The idle deadline as it is compared and set. */
@@ -28,6 +29,7 @@ export class Journal {
   readonly #renewIdle: StatementSync;
   readonly #expireIdle: StatementSync;
   readonly #saveExec: StatementSync;
+  readonly #surplusExecs: StatementSync;
   readonly #addEvent: StatementSync;
   readonly #trimEvents: StatementSync;
 
@@ -45,6 +47,10 @@ export class Journal {
        WHERE id = ? AND deadline_version = ? AND idle_deadline <= ? AND state IN ${liveStates}`,
     );
     this.#saveExec = this.#database.prepare(insertInto("execs", execColumns));
+    this.#surplusExecs = this.#database.prepare(
+      `SELECT id FROM execs WHERE sandbox = ? AND state <> 'running'
+       ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?`,
+    );
     this.#addEvent = this.#database.prepare(
       "INSERT INTO events (sandbox, time, type, message) VALUES (?, ?, ?, ?)",
     );
@@ -59,21 +65,21 @@ export class Journal {
     return this.#read(() => this.#database.prepare("SELECT * FROM sandboxes").all().map(sandboxFromRow));
   }
 
+  /** @throws DSecError `disk_full` */
   saveSandbox(record: SandboxRecord): void {
-    this.#saveSandbox.run(...sandboxToRow(record));
+    this.#write(() => this.#saveSandbox.run(...sandboxToRow(record)));
   }
 
   /** Sets the idle deadline if its version is still the expected one, and raises the version. */
   renewIdle(deadline: IdleDeadline): boolean {
     const { id, expectedVersion, idleDeadline, lastActiveAt, revision } = deadline;
-    return (
-      this.#renewIdle.run(idleDeadline ?? null, lastActiveAt, revision, id, expectedVersion).changes === 1
-    );
+    const values = [idleDeadline ?? null, lastActiveAt, revision, id, expectedVersion];
+    return this.#write(() => this.#renewIdle.run(...values)).changes === 1;
   }
 
   /** Begins the end of a sandbox if the deadline of this version is still the one on disk and is over. */
   expireIdle(id: string, version: number, now: number): boolean {
-    return this.#expireIdle.run(id, version, now).changes === 1;
+    return this.#write(() => this.#expireIdle.run(id, version, now)).changes === 1;
   }
 
   /** Forgets a sandbox with its execs and events. */
@@ -95,8 +101,14 @@ export class Journal {
     );
   }
 
+  /** @throws DSecError `disk_full` */
   saveExec(exec: JournaledExec): void {
-    this.#saveExec.run(...execToRow(exec));
+    this.#write(() => this.#saveExec.run(...execToRow(exec)));
+  }
+
+  /** Ids of the ended execs of a sandbox beyond the newest `keep`. */
+  surplusExecs(sandbox: string, keep: number): string[] {
+    return this.#surplusExecs.all(sandbox, keep).map((row) => String(row["id"]));
   }
 
   removeExec(id: string): void {
@@ -130,6 +142,15 @@ export class Journal {
 
   close(): void {
     this.#database.close();
+  }
+
+  #write<T>(write: () => T): T {
+    try {
+      return write();
+    } catch (error) {
+      if (sqliteCode(error) !== full) throw error;
+      throw new DSecError("disk_full", `the disk of the journal ${this.#path} is full`, { cause: error });
+    }
   }
 
   #read<T>(read: () => T): T {

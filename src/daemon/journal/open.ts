@@ -50,6 +50,7 @@ function create(database: DatabaseSync): void {
 const busy = 5;
 const readOnly = 8;
 const corruptFile = 11;
+export const full = 13;
 const cannotOpen = 14;
 const notADatabase = 26;
 
@@ -73,7 +74,8 @@ export function corrupt(path: string, cause: unknown): DSecError {
   );
 }
 
-function sqliteCode(error: unknown): number | undefined {
+/** The primary result code of SQLite that an error carries. */
+export function sqliteCode(error: unknown): number | undefined {
   return error instanceof Error && "errcode" in error && typeof error.errcode === "number"
     ? error.errcode & 0xff
     : undefined;
