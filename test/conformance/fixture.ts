@@ -6,7 +6,7 @@ import type { Harness, PreparedStart, SandboxWish } from "./harness.ts";
 
 export const MIB = 1_048_576;
 
-export const never = new AbortController().signal;
+export const never: AbortSignal = new AbortController().signal;
 
 const usualLimits: Limits = {
   memoryBytes: 128 * MIB,

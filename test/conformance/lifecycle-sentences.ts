@@ -25,6 +25,18 @@ export function lifecycleSentences({ fixture, subject }: Suite): void {
     expect(await harness.leftovers()).toEqual([]);
   });
 
+  test("an id that is in use is refused, and the sandbox that has it goes on", async () => {
+    const { harness } = fixture();
+    const prepared = await harness.prepare(fixture().wish());
+    const running = await harness.backend.start(prepared.request, never);
+    await prepared.started();
+    await expect(harness.backend.start(prepared.request, never)).rejects.toMatchObject({ code: "conflict" });
+    await running.guest.ping();
+    await running.destroy();
+    await prepared.release();
+    expect(await harness.leftovers()).toEqual([]);
+  });
+
   test("a start whose signal has fired already does nothing", async () => {
     const abort = new AbortController();
     abort.abort();

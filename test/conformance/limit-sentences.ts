@@ -1,9 +1,9 @@
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Guest } from "../../src/agent/guest.ts";
 import { MIB, type Result, sh } from "./fixture.ts";
-import { cgroupDirectory, processWith, uniqueMark } from "./host-processes.ts";
+import { cgroupDirectory, firstProcessAround, processWith, uniqueMark } from "./host-processes.ts";
 import type { Suite } from "./suite.ts";
 
 export function limitSentences({ fixture, subject }: Suite): void {
@@ -25,6 +25,25 @@ export function limitSentences({ fixture, subject }: Suite): void {
     expect((await needMemory(guest, 128)).exit).toMatchObject({ code: 137, signal: 9, timedOut: false });
     expect((await running.usage()).oomKills).toBeGreaterThan(0);
     expect((await sh(guest, "echo alive")).text).toBe("alive\n");
+  });
+
+  test("a sandbox whose agent the kernel kills for memory ends by it", async () => {
+    const sandbox = await fixture().start({ memoryBytes: 32 * MIB });
+    const mark = uniqueMark();
+    // A file in memory counts for nobody, so that the process is smaller than the limit.
+    const script =
+      "dd if=/dev/zero of=/dev/shm/file bs=1M count=12; read line; dd if=/dev/zero of=/dev/null bs=64M count=1";
+    const exec = await sandbox.guest.exec(
+      { argv: ["sh", "-c", script, mark], env: {}, stdin: true },
+      () => {},
+    );
+    const agent = firstProcessAround(await processWith(mark));
+    // The first to be chosen, so that the kernel chooses it.
+    writeFileSync(`/proc/${agent}/oom_score_adj`, "1000");
+    await exec.write(Buffer.from("go\n"));
+    await expect(exec.exit).rejects.toMatchObject({ code: "agent_lost" });
+    expect(await sandbox.running.ended).toMatchObject({ reason: "oom" });
+    await fixture().destroy(sandbox);
   });
 
   test.runIf(updates.has("memoryBytes"))("a changed memory limit holds at once", async () => {

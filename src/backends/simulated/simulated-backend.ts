@@ -51,7 +51,7 @@ export class SimulatedBackend implements Backend {
   async start(request: StartRequest, signal: AbortSignal): Promise<SimulatedSandbox> {
     const simulation = request.simulation ?? Simulation.parse({});
     if (this.#sandboxes.has(request.id) || this.#starting.has(request.id)) {
-      throw new DSecError("start_failed", `sandbox ${request.id} is there already`);
+      throw new DSecError("conflict", `sandbox ${request.id} is there already`);
     }
     this.#starting.add(request.id);
     try {

@@ -20,11 +20,13 @@ export class AttachStream extends Duplex {
 
   /** Takes over `connection`, the upgraded connection of an attach request. */
   constructor(connection: Duplex) {
-    super({ decodeStrings: true });
+    super();
     this.#connection = connection;
+    // It may break before anyone listens; whoever reads it learns of it from its close.
+    this.on("error", () => undefined);
     connection.on("data", (chunk: Buffer) => this.#demultiplex(chunk));
     connection.once("end", () => this.#endReading());
-    connection.once("error", (error) => this.destroy(error));
+    connection.on("error", (error) => this.destroy(error));
     connection.once("close", () => this.#endReading());
   }
 

@@ -1,11 +1,9 @@
 import { Duplex } from "node:stream";
 import Docker from "dockerode";
 import type { ContainerInspectInfo } from "dockerode";
-import { z } from "zod";
 import { AgentConnection } from "../../../agent/connection.ts";
 import { DSecError } from "../../../protocol/errors.ts";
 import type { BackendReport } from "../../../protocol/node.ts";
-import { ResourceClass } from "../../../protocol/sandbox.ts";
 import type { Backend, BackendCapabilities, Json, StartRequest } from "../../backend.ts";
 import { startAborted } from "../../start-aborted.ts";
 import { agentArchive } from "./agent-archive.ts";
@@ -16,7 +14,7 @@ import { asDSecError, connectionCode, statusOf } from "./docker-error.ts";
 import type { DockerMachine } from "./docker-machine.ts";
 import { examineMachine } from "./docker-machine.ts";
 import { probeDocker } from "./docker-probe.ts";
-import type { DockerRecord } from "./docker-sandbox.ts";
+import { DockerRecord } from "./docker-record.ts";
 import { DockerSandbox, endFrom } from "./docker-sandbox.ts";
 import type { DockerImage } from "./image-store.ts";
 import { ImageStore } from "./image-store.ts";
@@ -29,8 +27,6 @@ export interface DockerBackendOptions {
   /** Path of the Docker daemon's socket; without it DOCKER_HOST, else Docker's default. */
   readonly socketPath?: string;
 }
-
-const Record: z.ZodType<DockerRecord> = z.object({ containerId: z.string(), class: ResourceClass });
 
 /** Removals of leftovers at a time. */
 const sweepConcurrency = 4;
@@ -78,7 +74,7 @@ export class DockerBackend implements Backend {
       throw new DSecError("start_failed", "the docker engine starts from images only");
     }
     if (this.#starting.has(request.id)) {
-      throw new DSecError("start_failed", `sandbox ${request.id} is being started already`);
+      throw new DSecError("conflict", `sandbox ${request.id} is being started already`);
     }
     this.#starting.add(request.id);
     try {
@@ -93,7 +89,7 @@ export class DockerBackend implements Backend {
   }
 
   async adopt(id: string, record: Json, signal: AbortSignal): Promise<DockerSandbox> {
-    const parsed = Record.safeParse(record);
+    const parsed = DockerRecord.safeParse(record);
     if (!parsed.success) {
       throw new DSecError("agent_lost", `the record of sandbox ${id} cannot be read`, {
         cause: parsed.error,
@@ -106,8 +102,7 @@ export class DockerBackend implements Backend {
       assertAdoptable(id, info, this.#options.instance);
       stream = await this.#attach(containerId);
       const guest = await AgentConnection.open(stream, { resync: true, signal });
-      const image = await this.#images.find(info.Image, signal);
-      return await this.#hold(id, parsed.data, stream, guest, image?.defaults ?? { env: {} });
+      return await this.#hold(id, parsed.data, stream, guest);
     } catch (error) {
       stream?.destroy();
       if (statusOf(error) === 404) {
@@ -162,13 +157,20 @@ export class DockerBackend implements Backend {
       signal.throwIfAborted();
       await container.start();
       const guest = await AgentConnection.open(stream, { resync: false, signal });
-      const record: DockerRecord = { containerId: container.id, class: request.limits.class };
-      return await this.#hold(request.id, record, stream, guest, image.defaults);
+      const record: DockerRecord = {
+        containerId: container.id,
+        class: request.limits.class,
+        imageDefaults: image.defaults,
+      };
+      return await this.#hold(request.id, record, stream, guest);
     } catch (error) {
       const said = stream?.stderr ?? "";
       stream?.destroy();
       // A name that is taken belongs to a sandbox that is not ours to remove.
-      if (created || statusOf(error) !== 409) await removeContainer(this.#docker, name);
+      if (!created && statusOf(error) === 409) {
+        throw new DSecError("conflict", `sandbox ${request.id} is there already`, { cause: error });
+      }
+      await removeContainer(this.#docker, name);
       throw said === ""
         ? error
         : new DSecError("start_failed", `the agent did not start: ${said}`, { cause: error });
@@ -213,10 +215,9 @@ export class DockerBackend implements Backend {
     record: DockerRecord,
     stream: AttachStream,
     guest: AgentConnection,
-    imageDefaults: DockerImage["defaults"],
   ): Promise<DockerSandbox> {
     const { here } = await this.#examineMachine();
-    const sandbox = new DockerSandbox({ record, docker: this.#docker, here, stream, guest, imageDefaults });
+    const sandbox = new DockerSandbox({ record, docker: this.#docker, here, stream, guest });
     this.#held.set(id, sandbox);
     void guest.closed.then(() => {
       if (this.#held.get(id) === sandbox) this.#held.delete(id);

@@ -8,17 +8,20 @@ export function statusOf(error: unknown): number | undefined {
     : undefined;
 }
 
+/** Codes of a connection that broke. */
+const broken: ReadonlySet<unknown> = new Set(["ECONNRESET", "EPIPE", "ETIMEDOUT"]);
+
 /** System error code, e.g. ENOENT, where the Docker daemon could not be spoken to. */
 export function connectionCode(error: unknown): string | undefined {
-  return error instanceof Error && "syscall" in error && "code" in error && typeof error.code === "string"
-    ? error.code
-    : undefined;
+  if (!(error instanceof Error) || !("code" in error) || typeof error.code !== "string") return undefined;
+  const connecting = "syscall" in error && error.syscall === "connect";
+  return connecting || broken.has(error.code) ? error.code : undefined;
 }
 
 /** A failed call to the Docker daemon as an error of dsec. Errors of dsec pass unchanged. */
 export function asDSecError(error: unknown, fallback: ErrorCode, sentence: string): DSecError {
   if (error instanceof DSecError) return error;
-  if (statusOf(error) === undefined && error instanceof Error && "code" in error) {
+  if (connectionCode(error) !== undefined) {
     return new DSecError("backend_unavailable", "the Docker daemon does not answer", { cause: error });
   }
   if (error instanceof Error && error.message.includes("no space left on device")) {

@@ -2,16 +2,18 @@ import type Docker from "dockerode";
 import type { ContainerInspectInfo, ContainerStats } from "dockerode";
 import type { AgentConnection } from "../../../agent/connection.ts";
 import { DSecError } from "../../../protocol/errors.ts";
-import type { ResourceClass, Usage } from "../../../protocol/sandbox.ts";
-import type { BackendEnd, Json, Limits, Running } from "../../backend.ts";
+import type { Usage } from "../../../protocol/sandbox.ts";
+import type { BackendEnd, Limits, Running } from "../../backend.ts";
 import { removeCgroup } from "../../linux/cgroup-removal.ts";
 import type { Cgroup } from "../../linux/cgroup.ts";
+import { isErrno } from "../../linux/libc.ts";
 import type { AttachStream } from "./attach-stream.ts";
 import { containerCgroup } from "./container-cgroup.ts";
 import { resourceOptions } from "./container-options.ts";
 import { removeContainer } from "./container-removal.ts";
-import { asDSecError, statusOf } from "./docker-error.ts";
-import type { DockerImage } from "./image-store.ts";
+import { asDSecError, connectionCode, statusOf } from "./docker-error.ts";
+import type { DockerRecord } from "./docker-record.ts";
+import type { ImageDefaults } from "./image-store.ts";
 
 /** Milliseconds that Docker gets to notice the end of a container whose stream has ended. */
 const exitNoticeMs = 5000;
@@ -25,19 +27,12 @@ export interface DockerSandboxParts {
   readonly record: DockerRecord;
   readonly stream: AttachStream;
   readonly guest: AgentConnection;
-  readonly imageDefaults: DockerImage["defaults"];
-}
-
-/** What the journal keeps of a sandbox. */
-export interface DockerRecord {
-  readonly containerId: string;
-  readonly class: ResourceClass;
 }
 
 export class DockerSandbox implements Running {
-  readonly record: Json;
+  readonly record: DockerRecord;
   readonly guest: AgentConnection;
-  readonly imageDefaults: DockerImage["defaults"];
+  readonly imageDefaults: ImageDefaults;
   readonly ended: Promise<BackendEnd>;
   readonly #parts: DockerSandboxParts;
   readonly #container: Docker.Container;
@@ -49,9 +44,9 @@ export class DockerSandbox implements Running {
   constructor(parts: DockerSandboxParts) {
     this.#parts = parts;
     this.#container = parts.docker.getContainer(parts.record.containerId);
-    this.record = { ...parts.record };
+    this.record = parts.record;
     this.guest = parts.guest;
-    this.imageDefaults = parts.imageDefaults;
+    this.imageDefaults = parts.record.imageDefaults;
     const ended = Promise.withResolvers<BackendEnd>();
     this.ended = ended.promise;
     void parts.guest.closed.then(async () => {
@@ -67,6 +62,9 @@ export class DockerSandbox implements Running {
       if (cgroup !== undefined) return { ...cgroup.usage(), diskBytes: 0 };
       return usageFrom(await this.#container.stats({ stream: false, "one-shot": true }));
     } catch (error) {
+      if (isErrno(error, "ENOENT", "ENODEV") && connectionCode(error) === undefined) {
+        throw new DSecError("sandbox_not_running", "the container is gone", { cause: error });
+      }
       throw asDSecError(error, "sandbox_not_running", "the container's usage cannot be read");
     }
   }

@@ -1,18 +1,18 @@
 import type Docker from "dockerode";
 import type { ImageInspectInfo } from "dockerode";
 import { DSecError } from "../../../protocol/errors.ts";
+import type { Running } from "../../backend.ts";
 import { startAborted } from "../../start-aborted.ts";
 import { abortable } from "./abortable.ts";
 import { asDSecError, statusOf } from "./docker-error.ts";
 
+/** What the image says of processes that do not say it themselves. */
+export type ImageDefaults = NonNullable<Running["imageDefaults"]>;
+
 export interface DockerImage {
   /** Content digest, `sha256:…`. */
   readonly id: string;
-  readonly defaults: {
-    readonly env: Readonly<Record<string, string>>;
-    readonly workdir?: string;
-    readonly user?: string;
-  };
+  readonly defaults: ImageDefaults;
 }
 
 interface Pull {
