@@ -11,82 +11,15 @@
 #include <unistd.h>
 
 #include "child.h"
+#include "exec_request.h"
 #include "host.h"
+#include "output.h"
 #include "terminal.h"
 #include "tree.h"
 
-enum {
-	FLAG_TERMINAL = 1,
-	FLAG_STDIN = 2,
-	READ_BUDGET = 131072,
-	/* A terminal hands output on behind its writers' backs; where a background process keeps it open there is no
-	 * end to wait for, so what has come by then counts as all. */
-	TERMINAL_SETTLE_MS = 100,
-	MEMORY_RETRY_MS = 100,
-};
-
-struct request {
-	uint32_t flags, window;
-	uint64_t timeout;
-	uint16_t rows, columns;
-};
-
-static bool has_zero(const struct field *field)
-{
-	return field->length > 0 && memchr(field->bytes, 0, field->length) != NULL;
-}
-
-static bool parse_request(const uint8_t *fields, size_t length, struct request *request)
-{
-	const uint8_t *at = fields, *end = fields + length;
-	struct field field;
-	bool malformed = false, argv = false;
-	*request = (struct request){ .window = WINDOW_DEFAULT, .rows = 24, .columns = 80 };
-	while (field_next(&at, end, &field, &malformed)) {
-		switch (field.tag) {
-		case 1:
-			argv = true;
-			malformed |= has_zero(&field);
-			break;
-		case 2:
-			malformed |= has_zero(&field) || !memchr(field.bytes, '=', field.length);
-			break;
-		case 3:
-			malformed |= has_zero(&field) || field.length == 0 || field.bytes[0] != '/';
-			break;
-		case 4:
-			malformed |= has_zero(&field) || field.length == 0;
-			break;
-		case 5:
-			if (field.length != 4)
-				return false;
-			request->flags = get32(field.bytes);
-			break;
-		case 6:
-			if (field.length != 8)
-				return false;
-			request->timeout = get64(field.bytes);
-			break;
-		case 7:
-			if (field.length != 4)
-				return false;
-			request->rows = get16(field.bytes);
-			request->columns = get16(field.bytes + 2);
-			break;
-		case 8:
-			if (field.length != 4)
-				return false;
-			request->window = get32(field.bytes);
-			break;
-		default:
-			return false;
-		}
-		if (malformed)
-			return false;
-	}
-	return argv && !malformed && request->flags <= (FLAG_TERMINAL | FLAG_STDIN) &&
-	       request->window >= WINDOW_MIN && request->window <= WINDOW_MAX;
-}
+/* A terminal hands output on behind its writers' backs; where a background process keeps it open there is no end to
+ * wait for, so what has come by then counts as all. */
+enum { TERMINAL_SETTLE_MS = 100 };
 
 static void close_all(const int *fds, size_t count)
 {
@@ -96,14 +29,14 @@ static void close_all(const int *fds, size_t count)
 }
 
 /* Pipes: [0] is read, [1] written. Fills what the child gets and what the agent keeps. */
-static bool open_streams(const struct request *request, struct child_fds *child, int keep[4])
+static bool open_streams(const struct exec_request *request, struct child_fds *child, int keep[4])
 {
 	int pair[2];
 	if (pipe2(pair, O_CLOEXEC) < 0)
 		return false;
 	keep[3] = pair[0];
 	child->status = pair[1];
-	if (request->flags & FLAG_TERMINAL) {
+	if (request->flags & EXEC_TERMINAL) {
 		child->terminal = true;
 		if (!terminal_open(request->rows, request->columns, &keep[1], &child->in))
 			return false;
@@ -111,7 +44,7 @@ static bool open_streams(const struct request *request, struct child_fds *child,
 		keep[0] = fcntl(keep[1], F_DUPFD_CLOEXEC, 3);
 		return keep[0] >= 0;
 	}
-	if (request->flags & FLAG_STDIN) {
+	if (request->flags & EXEC_STDIN) {
 		if (pipe2(pair, O_CLOEXEC) < 0)
 			return false;
 		child->in = pair[0];
@@ -130,8 +63,8 @@ static bool open_streams(const struct request *request, struct child_fds *child,
 
 enum error_code exec_open(struct channel *channel, const uint8_t *fields, size_t length, int *error)
 {
-	struct request request;
-	if (!parse_request(fields, length, &request))
+	struct exec_request request;
+	if (!exec_request_parse(fields, length, &request))
 		return E_MALFORMED;
 	struct child_fds child = { -1, -1, -1, -1, false };
 	int keep[4] = { -1, -1, -1, -1 };
@@ -199,77 +132,11 @@ static void free_if_over(struct channel *channel)
 		channel_free(channel);
 }
 
-static void stream_end(struct channel *channel, int stream)
+void exec_stream_ended(struct channel *channel)
 {
-	struct exec *exec = &channel->exec;
-	exec->eof[stream] = true;
-	watch_close(&exec->io[stream]);
 	channel_ready(channel);
 	if (channel->released)
 		free_if_over(channel);
-}
-
-static bool ended(ssize_t got) { return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR); }
-
-/* Nobody is told of these bytes: they came after the end, from processes that were left behind. */
-static void read_and_drop(struct channel *channel, int stream)
-{
-	static uint8_t scratch[4096];
-	struct watch *watch = &channel->exec.io[stream];
-	for (int i = 0; i < 8; i++) {
-		ssize_t got = read(watch->fd, scratch, sizeof scratch);
-		if (ended(got)) {
-			stream_end(channel, stream);
-			return;
-		}
-		if (got < (ssize_t)sizeof scratch)
-			break;
-	}
-	watch_set(watch, EV_STDOUT + stream, channel->number, EPOLLIN);
-}
-
-static void read_stream(struct channel *channel, int stream)
-{
-	struct exec *exec = &channel->exec;
-	struct watch *watch = &exec->io[stream];
-	struct ring *ring = &exec->ring[stream];
-	size_t budget = READ_BUDGET;
-	while (watch->fd >= 0 && budget > 0) {
-		if (exec->left[stream] == 0) {
-			read_and_drop(channel, stream);
-			return;
-		}
-		size_t room;
-		uint8_t *at = ring_room(ring, &room);
-		if (!at) {
-			watch_set(watch, EV_STDOUT + stream, channel->number, 0);
-			if (errno == ENOMEM) {
-				exec->retry_at = loop_now() + MEMORY_RETRY_MS;
-				channels_alarm(exec->retry_at);
-			}
-			return;
-		}
-		room = min_size(room, budget);
-		if (exec->left[stream] < room)
-			room = (size_t)exec->left[stream];
-		ssize_t got = read(watch->fd, at, room);
-		if (got <= 0) {
-			ring_trim(ring);
-			if (ended(got)) {
-				stream_end(channel, stream);
-				return;
-			}
-			break;
-		}
-		ring_filled(ring, (size_t)got);
-		budget -= (size_t)got;
-		if (exec->left[stream] != UINT64_MAX)
-			exec->left[stream] -= (uint64_t)got;
-		channel_ready(channel);
-		if ((size_t)got < room)
-			break;
-	}
-	watch_set(watch, EV_STDOUT + stream, channel->number, EPOLLIN);
 }
 
 void exec_event(struct channel *channel, enum event event)
@@ -277,9 +144,9 @@ void exec_event(struct channel *channel, enum event event)
 	if (event == EV_STATUS)
 		read_status(channel);
 	else if (event == EV_STDOUT)
-		read_stream(channel, 0);
+		output_read(channel, 0);
 	else
-		read_stream(channel, 1);
+		output_read(channel, 1);
 }
 
 /* From here on only what is in the pipes now belongs to the exec. */
@@ -294,8 +161,8 @@ static void settle(struct channel *channel)
 			ioctl(exec->io[i].fd, FIONREAD, &available);
 		exec->left[i] = available > 0 ? (uint64_t)available : 0;
 	}
-	read_stream(channel, 0);
-	read_stream(channel, 1);
+	output_read(channel, 0);
+	output_read(channel, 1);
 	channel_ready(channel);
 }
 
@@ -307,7 +174,7 @@ static void settle_soon(struct channel *channel)
 	if (exec->terminal && exec->io[0].fd >= 0) {
 		exec->settle_at = loop_now() + TERMINAL_SETTLE_MS;
 		channels_alarm(exec->settle_at);
-		read_stream(channel, 0);
+		output_read(channel, 0);
 	} else {
 		settle(channel);
 	}
@@ -384,7 +251,7 @@ bool exec_ack(struct channel *channel, uint8_t stream, uint64_t offset)
 		return false;
 	/* It was left alone while the ring was full. */
 	if (channel->exec.io[stream - 1].events == 0)
-		read_stream(channel, stream - 1);
+		output_read(channel, stream - 1);
 	channel_ready(channel);
 	return true;
 }
@@ -407,8 +274,8 @@ bool exec_resume(struct channel *channel, const uint64_t offsets[2])
 	channel->ack_forced = true;
 	channel->exit_sent = false;
 	channel_ready(channel);
-	read_stream(channel, 0);
-	read_stream(channel, 1);
+	output_read(channel, 0);
+	output_read(channel, 1);
 	return true;
 }
 
@@ -444,19 +311,14 @@ void exec_timer(struct channel *channel, uint64_t now)
 	}
 	if (exec->retry_at <= now) {
 		exec->retry_at = UINT64_MAX;
-		read_stream(channel, 0);
-		read_stream(channel, 1);
+		output_read(channel, 0);
+		output_read(channel, 1);
 	}
 	if (exec->settle_at <= now)
 		settle(channel);
 	channels_alarm(exec->deadline);
 	channels_alarm(exec->settle_at);
 	channels_alarm(exec->retry_at);
-}
-
-static bool drained(const struct exec *exec, int stream)
-{
-	return (exec->eof[stream] || exec->left[stream] == 0) && exec->ring[stream].base == exec->ring[stream].end;
 }
 
 static void emit_exit(struct channel *channel)
@@ -494,7 +356,7 @@ bool exec_emit(struct channel *channel)
 	if (exec->reaped && !exec->settled && exec->terminal && exec->eof[0] &&
 	    !(exec->tree_signals & 1ULL << (SIGKILL - 1)))
 		settle(channel);
-	if (!channel->exit_sent && exec->settled && drained(exec, 0) && drained(exec, 1))
+	if (!channel->exit_sent && exec->settled && output_drained(exec, 0) && output_drained(exec, 1))
 		emit_exit(channel);
 	return more;
 }

@@ -18,6 +18,8 @@ void exec_timer(struct channel *channel, uint64_t now);
 uint64_t exec_wake(const struct channel *channel);
 /* One frame at most per stream. True when there is more. */
 bool exec_emit(struct channel *channel);
+/* One of its streams has ended. */
+void exec_stream_ended(struct channel *channel);
 /* The tree got its signals. */
 void exec_tree_done(struct channel *channel);
 
