@@ -1,6 +1,5 @@
 import { Transform } from "node:stream";
 import type { Readable, Writable } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import { DSecError } from "../protocol/errors.ts";
 import type { ExecExit } from "../protocol/exec.ts";
 import type { ExecProcess } from "../sdk/exec-process.ts";
@@ -98,6 +97,10 @@ async function copy(from: Readable, to: Writable): Promise<number> {
   return bytes;
 }
 
+/**
+ * Joined by pipe and not by pipeline, which would close our stdin when the command ends: closing a terminal resets it, while
+ * output is still to be written.
+ */
 function feed(
   from: Readable,
   to: Writable,
@@ -106,12 +109,9 @@ function feed(
 ): void {
   // input that comes after the command's end goes nowhere
   to.on("error", () => undefined);
-  from.on("error", (cause) => {
-    // the end of the command ends the pipeline, too, and by an error
-    if (!to.destroyed) fail(new DSecError("invalid_argument", "stdin cannot be read", { cause }));
-  });
-  const stages = detach === undefined ? [from, to] : [from, detachable(detach), to];
-  pipeline(stages).catch(() => undefined);
+  from.once("error", (cause) => fail(new DSecError("invalid_argument", "stdin cannot be read", { cause })));
+  if (detach === undefined) from.pipe(to);
+  else from.pipe(detachable(detach)).pipe(to);
 }
 
 function detachable(detach: () => void): Transform {

@@ -84,8 +84,10 @@ export function readOptions<O extends OptionSpecs>(
   given: (attributeName: string) => unknown,
 ): OptionValues<O> {
   const entries = Object.entries(specs).map(([name, spec]) => {
-    const found = given(new Option(spec.flags).attributeName());
-    return [name, found ?? spec.initial] as const;
+    const option = new Option(spec.flags);
+    const found = given(option.attributeName());
+    // commander sets `color` to false for --no-color
+    return [name, option.negate ? found === false : (found ?? spec.initial)] as const;
   });
   return Object.fromEntries(entries) as OptionValues<O>;
 }

@@ -38,12 +38,12 @@ export async function parseArguments(
   const program = createProgram(terminal);
   let invocation: Invocation | undefined;
   const select = (verb: Verb, command: Command): void => {
-    const given = (name: string): unknown => command.getOptionValue(name);
+    const given = (name: string): unknown => givenTo(command, name);
     invocation = {
       verb,
       given,
       operands: verb.passThrough === true ? withoutSeparator(command.args) : command.args,
-      globals: readOptions(globalOptions, (name) => given(name) ?? program.getOptionValue(name)),
+      globals: readOptions(globalOptions, (name) => given(name) ?? givenTo(program, name)),
       format: readOptions({ format: formatOption(verb) }, given).format,
     };
   };
@@ -127,6 +127,11 @@ function addOptions(command: Command, specs: OptionSpecs, hidden = false): void 
     const option = commanderOption(spec);
     command.addOption(hidden ? option.hideHelp() : option);
   }
+}
+
+/** What stands on the command line; commander also has defaults of its own. */
+function givenTo(command: Command, name: string): unknown {
+  return command.getOptionValueSource(name) === "cli" ? command.getOptionValue(name) : undefined;
 }
 
 /** `dsec help run` and `dsec` alone, as docker and kubectl take them. */

@@ -93,6 +93,8 @@ describe("global options", () => {
       "unix:/x",
     );
     expect((await parse("--no-color", "config", "view")).invocation?.globals.noColor).toBe(true);
+    expect((await parse("config", "view", "--no-color")).invocation?.globals.noColor).toBe(true);
+    expect((await parse("config", "view")).invocation?.globals.noColor).toBe(false);
   });
 });
 

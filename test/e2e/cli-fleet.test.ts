@@ -6,6 +6,7 @@ import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { sandboxFlags } from "./test-sandbox.ts";
 import { type CommandResult, runDsec, spawnDsec, startFleet } from "./fleet.ts";
 
 let folder: string;
@@ -89,6 +90,31 @@ describe("up and down", () => {
     expect((await fleet.dsec(["ls"])).stderr).toContain("(coordinator_unreachable)");
     await fleet.restart();
     expect((await fleet.dsec(["ls"])).code).toBe(0);
+  });
+
+  test("down --keep leaves sandboxes running, and the next fleet takes them up", async () => {
+    await using fleet = await startFleet();
+    const id = (await fleet.dsec(["run", "-q", ...sandboxFlags])).stdout.trim();
+    await fleet.dsec(["exec", id, "--", "sh", "-c", "echo kept > /tmp/file"]);
+    expect((await fleet.dsec(["down", "--keep"])).code).toBe(0);
+    expect((await fleet.dsec(["ls"])).code).toBe(125);
+    await fleet.restart();
+    expect((await fleet.dsec(["exec", id, "--", "cat", "/tmp/file"])).stdout).toBe("kept\n");
+  });
+
+  test("an exec whose fleet dies under it ends in an error that says so, never in success", async () => {
+    await using fleet = await startFleet();
+    const id = (await fleet.dsec(["run", "-q", ...sandboxFlags])).stdout.trim();
+    const running = fleet.spawn(["exec", id, "--", "sh", "-c", "echo ready; sleep 1000"]);
+    const output: Buffer[] = [];
+    running.stderr?.on("data", (chunk: Buffer) => output.push(chunk));
+    if (running.stdout === null) throw new Error("no stdout");
+    await once(running.stdout, "data");
+    await fleet.kill("SIGKILL");
+    expect((await once(running, "close"))[0]).toBe(125);
+    expect(Buffer.concat(output).toString()).toMatch(/\(connection_lost\)\n[^]*the outcome is unknown/);
+    await fleet.restart();
+    expect((await fleet.dsec(["exec", id, "--", "echo", "still here"])).stdout).toBe("still here\n");
   });
 
   test("a fleet that was killed starts again in the same place", async () => {

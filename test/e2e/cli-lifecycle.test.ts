@@ -115,6 +115,17 @@ describe("ls", () => {
   });
 });
 
+describe("a reader that goes away", () => {
+  test("is no error", async () => {
+    const listing = fleet.spawn(["ls", "-a", "-o", "json"]);
+    listing.stdout?.destroy();
+    const complaints: Buffer[] = [];
+    listing.stderr?.on("data", (chunk: Buffer) => complaints.push(chunk));
+    const [code] = await once(listing, "close");
+    expect({ code, stderr: Buffer.concat(complaints).toString() }).toEqual({ code: 0, stderr: "" });
+  });
+});
+
 describe("references", () => {
   test("are ids, names and unique prefixes of ids, everywhere", async () => {
     const id = await make("--name", "referred");

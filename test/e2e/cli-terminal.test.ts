@@ -75,6 +75,16 @@ describe("a command on a terminal", () => {
   });
 });
 
+describe("colours", () => {
+  test("are there on a terminal, unless NO_COLOR or --no-color says otherwise", async () => {
+    const escape = "\u001b[";
+    expect((await onTerminal("dsec ls")).screen).toContain(`${escape}32mrunning`);
+    expect((await onTerminal("dsec ls --no-color")).screen).not.toContain(escape);
+    expect((await onTerminal("NO_COLOR=1 dsec ls")).screen).not.toContain(escape);
+    expect((await onTerminal("dsec ls | cat")).screen).not.toContain(escape);
+  });
+});
+
 describe("shell", () => {
   test("is interactive on a terminal", async () => {
     const { code, screen } = await onTerminal("dsec shell box", [
