@@ -20,6 +20,7 @@ export class ExecConnection {
   /** Frames that were on their way when the connection was paused: what one read of the socket holds. */
   readonly #frames: { readonly data: Buffer; readonly binary: boolean }[] = [];
   #consuming = false;
+  #heartbeat: NodeJS.Timeout | undefined;
   #brokenBy: DSecError | undefined;
   #outcome: "open" | "ended" = "open";
   #credit = stdinWindow;
@@ -125,6 +126,8 @@ export class ExecConnection {
     if (consumed === undefined) return;
     this.#consuming = true;
     this.#socket.pause();
+    // the node's pings are not read meanwhile: a receiver that takes long must not look like one that is gone
+    this.#heartbeat ??= setInterval(() => this.#consuming && this.#socket.pong(), heartbeatMs).unref();
     consumed.then(
       () => this.#consumed(),
       (cause: unknown) =>
@@ -174,6 +177,7 @@ export class ExecConnection {
     if (this.#outcome === "ended") return;
     this.#outcome = "ended";
     this.#frames.length = 0;
+    clearInterval(this.#heartbeat);
     this.#unsubscribe();
     this.#release();
     this.#events.ended(outcome);
@@ -194,6 +198,8 @@ export class ExecConnection {
   }
 }
 
+/** Well below what a node takes for silence, three minutes. */
+const heartbeatMs = 30_000;
 /** Bytes of stdin in one frame. */
 const maxStdinFrame = 65_536;
 

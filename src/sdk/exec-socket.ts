@@ -19,12 +19,14 @@ export interface ExecSocket {
   send(frame: Buffer): void;
   pause(): void;
   resume(): void;
+  pong(): void;
   close(code: number): void;
   terminate(): void;
 }
 
 /** Milliseconds for connection and upgrade: a sandbox may have to be resumed first. */
 const handshakeMs = 60_000;
+const keepAliveMs = 15_000;
 
 /**
  * Opens the WebSocket of an exec, on which nothing has been sent yet. Until its first frame nothing has happened, so it is tried again when the connection fails.
@@ -47,6 +49,8 @@ export async function openExecSocket(
       maxPayload: maxExecFrame + 1024,
       ...(connection.ca === undefined ? {} : { ca: connection.ca }),
     });
+    // a link that dies without a word is noticed within half a minute
+    socket.once("upgrade", (response) => response.socket.setKeepAlive(true, keepAliveMs));
     await opened(socket, connection.address, signal);
     return socket;
   });

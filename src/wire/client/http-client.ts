@@ -68,6 +68,8 @@ const loadHttps = (): typeof import("node:https") => process.getBuiltinModule("n
 
 /** Idle connections are closed before the server would (75 s), so that no request meets a closing one. */
 const idleMs = 30_000;
+/** Silence after which TCP asks whether the peer still is there. */
+const probeAfterMs = 15_000;
 const defaultConnectTimeoutMs = 10_000;
 
 /** HTTP/1.1 to one coordinator or daemon, over connections that are kept. Connections are made when first needed. */
@@ -181,6 +183,7 @@ export class HttpClient {
         agent,
         headers: { ...headers, authorization: this.#authorization },
       });
+      if (this.#target.kind === "tcp") outgoing.setSocketKeepAlive(true, probeAfterMs);
       const state = watchConnection(outgoing, this.#tls ? "secureConnect" : "connect");
       const progress = (): Progress => this.#progress(request, state.connected);
       const abort = (): void => void outgoing.destroy(cancelledError(signal?.reason, progress()));

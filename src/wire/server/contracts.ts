@@ -33,7 +33,8 @@ export interface Contract {
 }
 
 const ref = z.strictObject({ ref: SandboxRef });
-const cursor = z.string().min(1).max(4096);
+/** A watch's cursor has some 30 characters per node; a request's head may have 16 KiB. */
+const cursor = z.string().min(1).max(12_000);
 
 /** Query of `GET /v1/sandboxes`. */
 export const ListQuery = SandboxFilter.extend({

@@ -25,6 +25,8 @@ export interface Listener {
 
 /** Longer than clients keep idle connections, so that they close them and never lose a request in the race. */
 const keepAliveMs = 75_000;
+/** Silence after which TCP asks whether a client still is there. */
+const probeAfterMs = 15_000;
 /** A burst of creates or execs waits here; beyond it a Unix socket refuses with EAGAIN. */
 const backlog = 4096;
 
@@ -52,7 +54,8 @@ export async function listen(
 }
 
 function makeServer(address: Address, handler: RequestListener, tls: TlsFiles | undefined): Server {
-  const options = { keepAliveTimeout: keepAliveMs, headersTimeout: 30_000, noDelay: true };
+  const probes = { keepAlive: true, keepAliveInitialDelay: probeAfterMs };
+  const options = { keepAliveTimeout: keepAliveMs, headersTimeout: 30_000, noDelay: true, ...probes };
   if (address.kind === "unix" || !address.tls) return createHttpServer(options, handler);
   if (tls === undefined)
     throw new DSecError(
