@@ -46,6 +46,8 @@ export interface AssemblyParts {
   readonly provisioner: Provisioner | undefined;
   /** Of the provisioner: what keeps it from preparing sandboxes. */
   readonly findings: BackendReport["findings"];
+  /** Sizes of what is held ready, by kind. */
+  readonly pools: () => Readonly<Record<string, number>>;
 }
 
 export type Daemon = ReturnType<typeof assemble>;
@@ -195,6 +197,7 @@ export function assemble(parts: AssemblyParts) {
     cordoned,
   });
   metrics.observe(sandboxes, () => feed.watchers);
+  metrics.observePools(parts.pools);
 
   return {
     version,

@@ -74,6 +74,7 @@ export async function startDaemon(
       unusable: broken,
       provisioner,
       findings: [...(provisioner?.report() ?? [])],
+      pools: () => provisioner?.pools() ?? {},
     });
     undo.push(() => daemon.dispose());
     const recover = loadSandboxes(daemon);

@@ -118,6 +118,11 @@ export class LocalProvisioner implements Provisioner {
     return this.#findings;
   }
 
+  /** What is held ready, by kind. */
+  pools(): Readonly<Record<string, number>> {
+    return "value" in this.#network ? { network_namespaces: this.#network.value.ready } : {};
+  }
+
   resolve(reference: string): Promise<ResolvedImage | undefined> {
     return this.#store.resolve(reference);
   }

@@ -187,7 +187,7 @@ export const Sandbox = z.object({
 });
 export type Sandbox = z.infer<typeof Sandbox>;
 
-/** Query of lists, watches and reclaim. All given conditions must hold. Repeated or comma-separated values are alternatives. */
+/** Query of lists, watches and reclaim. All given conditions must hold; several states are alternatives, several labels (`k`, `k=v`, `k!=v`) must all hold. */
 export const SandboxFilter = z.strictObject({
   state: z.array(SandboxState).optional(),
   label: z.array(z.string().max(400)).optional(),

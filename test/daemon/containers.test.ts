@@ -51,6 +51,28 @@ test("an image that is nowhere is named, with where it was looked for and what t
   });
 });
 
+test("without an engine the layer store comes first, then Docker; an engine that is asked for decides", async () => {
+  const node = await containerNode();
+  const dockerSocket = process.env["DSEC_TEST_DOCKER_SOCKET"] ?? "";
+  const daemon = await node.start({ backends: ["runc", "docker"], dockerSocket });
+  expect(await daemon.place(busybox)).toMatchObject({ engine: "runc" });
+  const docker = await daemon.place({ ...busybox, image: "dsec-test-busybox:latest" });
+  expect(docker).toMatchObject({ engine: "docker", state: "running" });
+  expect((await daemon.run(docker.id, ["echo", "from docker"])).stdout).toBe("from docker\n");
+  await expect(
+    daemon.place({ ...busybox, image: "dsec-test-busybox:latest", engine: "runc" }),
+  ).rejects.toMatchObject({ code: "image_not_found" });
+});
+
+test("the metrics show the pool of namespaces", async () => {
+  const node = await containerNode();
+  const daemon = await node.start();
+  await daemon.place(busybox);
+  await expect
+    .poll(async () => daemon.metrics())
+    .toMatch(/^dsec_pool_size\{pool="network_namespaces"\} [1-9]/m);
+});
+
 test("a command that takes too much memory ends as oom, and with it the sandbox", async () => {
   const node = await containerNode();
   const daemon = await node.start();

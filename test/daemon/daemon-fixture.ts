@@ -88,6 +88,13 @@ export class TestDaemon {
     return this.http.json<Sandbox>("waitSandbox", { params: { ref }, query: { timeoutMs: 30_000 } });
   }
 
+  async metrics(): Promise<string> {
+    const response = await this.http.raw({ method: "GET", path: "/metrics", headers: {} });
+    const chunks: Buffer[] = [];
+    for await (const chunk of response) chunks.push(chunk as Buffer);
+    return Buffer.concat(chunks).toString("utf8");
+  }
+
   async exec(ref: string, argv: string[], spec: Partial<ExecSpecInput> = {}): Promise<ExecSocket> {
     const socket = await ExecSocket.open(this.running.address, token, ref);
     socket.start({ argv, ...spec });

@@ -38,10 +38,7 @@ test("the metrics count sandboxes, starts, refusals, ends and commands", async (
   await daemon.place().catch(() => undefined);
   await daemon.run(id, ["true"]);
   await daemon.stop(id);
-  const response = await daemon.http.raw({ method: "GET", path: "/metrics", headers: {} });
-  const chunks: Buffer[] = [];
-  for await (const chunk of response) chunks.push(chunk as Buffer);
-  const lines = Buffer.concat(chunks).toString("utf8").split("\n");
+  const lines = (await daemon.metrics()).split("\n");
   expect(lines).toEqual(
     expect.arrayContaining([
       'dsec_sandboxes{state="running",backend="simulated"} 1',

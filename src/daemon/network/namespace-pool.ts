@@ -47,6 +47,11 @@ export class NamespacePool {
     this.#refill();
   }
 
+  /** Members that are ready. */
+  get size(): number {
+    return this.#ready.length;
+  }
+
   /** @throws DSecError `cancelled`, `no_capacity` when no address is left, `backend_unavailable` when none can be made */
   async take(signal: AbortSignal): Promise<PoolMember> {
     throwIfCancelled(signal);

@@ -59,6 +59,11 @@ export class SandboxNetwork {
     this.#pool = new NamespacePool(range, names, this.#addresses, maker);
   }
 
+  /** Namespaces made in advance that are ready. */
+  get ready(): number {
+    return this.#pool.size;
+  }
+
   /**
    * Puts the rules in force and begins to make namespaces.
    *
