@@ -29,7 +29,7 @@ import { Sandboxes } from "./sandboxes.ts";
 import { Semaphore } from "./semaphore.ts";
 import { Starting, stoppedError } from "./starting.ts";
 import { UsedTotalsSampler } from "./usage.ts";
-import { version } from "./version.ts";
+import { packageVersion } from "./version.ts";
 
 export interface AssemblyParts {
   readonly options: DaemonOptions;
@@ -61,6 +61,7 @@ const usedIntervalMs = 15_000;
 /** Makes the parts of a daemon and ties them together. Nothing runs yet. */
 export function assemble(parts: AssemblyParts) {
   const { options, clock, random, log, journal, backends, unusable, provisioner } = parts;
+  const version = packageVersion();
   const state = { cordoned: false, recovered: false };
   const cordoned = (): boolean => state.cordoned;
   const logsDir = join(options.dataDir, "daemon", "logs");
