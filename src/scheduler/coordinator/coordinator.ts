@@ -51,7 +51,7 @@ export interface Coordinator {
 const defaultProbeIntervalMs = 2000;
 /** Idempotency keys are honoured this long, milliseconds. */
 const keyLifetimeMs = 86_400_000;
-const sweepIntervalMs = 600_000;
+const sweepIntervalMs = 60_000;
 /** Owner of sandboxes made with the fleet's own token. */
 const owner = "local";
 /** Sandboxes stopped at the same time on one node. */

@@ -1,4 +1,4 @@
-import { mkdirSync } from "node:fs";
+import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { DSecError } from "../../protocol/errors.ts";
@@ -42,6 +42,8 @@ export class Store {
   constructor(path: string) {
     try {
       mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+      // nodes' tokens are in it; SQLite gives its other files the same mode
+      closeSync(openSync(path, "a", 0o600));
       this.#database = new DatabaseSync(path, { timeout: 2000 });
       this.#database.exec(schema);
     } catch (cause) {
