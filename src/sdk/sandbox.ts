@@ -8,10 +8,9 @@ import type {
 } from "../protocol/sandbox.ts";
 import { endedStates } from "../protocol/states.ts";
 import type { HttpClient } from "../wire/client/http-client.ts";
-import { type CollectOptions, collectExec, type ExecResult } from "./exec-collect.ts";
-import { detachExec } from "./exec-detached.ts";
+import type { CollectOptions, ExecResult } from "./exec-collect.ts";
 import { type Command, type ExecOptions, execSpec, type SpawnOptions } from "./exec-options.ts";
-import { type ExecProcess, spawnExec } from "./exec-process.ts";
+import type { ExecProcess } from "./exec-process.ts";
 import type { Connection } from "./open-connection.ts";
 
 export interface CallOptions {
@@ -31,6 +30,8 @@ export interface LogOptions extends CallOptions {
 
 /** Milliseconds of one long poll. */
 const pollMs = 60_000;
+
+// what runs commands is loaded by the first command: `dsec ls` runs none
 
 /**
  * One sandbox of a fleet. `await using` stops it at the end of the block.
@@ -71,6 +72,7 @@ export class Sandbox implements AsyncDisposable {
    *   with `ambiguous` when the outcome is unknown
    */
   async exec(command: Command, options: CollectOptions = {}): Promise<ExecResult> {
+    const { collectExec } = await import("./exec-collect.ts");
     return collectExec(this.#connection, this.id, command, options);
   }
 
@@ -81,11 +83,13 @@ export class Sandbox implements AsyncDisposable {
 
   /** Starts a process with streams; resolves when it runs. */
   async spawn(command: Command, options: SpawnOptions = {}): Promise<ExecProcess> {
+    const { spawnExec } = await import("./exec-process.ts");
     return spawnExec(this.#connection, this.id, execSpec(command, options), options.signal);
   }
 
   /** Starts a process that runs without a connection; its output is recorded. @returns its exec id, for {@link logs} */
   async execDetached(command: Command, options: ExecOptions = {}): Promise<string> {
+    const { detachExec } = await import("./exec-detached.ts");
     const spec = { record: true, ...execSpec(command, options) };
     return detachExec(this.#connection, this.id, spec, options.signal);
   }
