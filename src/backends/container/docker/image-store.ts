@@ -5,6 +5,7 @@ import type { Running } from "../../backend.ts";
 import { startAborted } from "../../start-aborted.ts";
 import { abortable } from "./abortable.ts";
 import { asDSecError, statusOf } from "./docker-error.ts";
+import { isImageReference } from "./image-reference.ts";
 
 /** What the image says of processes that do not say it themselves. */
 export type ImageDefaults = NonNullable<Running["imageDefaults"]>;
@@ -32,6 +33,12 @@ export class ImageStore {
 
   /** @throws DSecError `invalid_image_reference`, `backend_unavailable`, `cancelled` */
   async find(reference: string, signal: AbortSignal): Promise<DockerImage | undefined> {
+    if (!isImageReference(reference)) {
+      throw new DSecError(
+        "invalid_image_reference",
+        `${JSON.stringify(reference)} is not an image reference`,
+      );
+    }
     try {
       return describe(await abortable(this.#docker.getImage(reference).inspect(), signal));
     } catch (error) {
@@ -119,10 +126,5 @@ function describe(image: ImageInspectInfo): DockerImage {
 
 function refusal(error: unknown, reference: string, signal: AbortSignal): DSecError {
   if (signal.aborted) return startAborted(signal);
-  if (statusOf(error) === 400) {
-    return new DSecError("invalid_image_reference", `${reference} is not an image reference`, {
-      cause: error,
-    });
-  }
   return asDSecError(error, "start_failed", `the Docker daemon could not look up the image ${reference}`);
 }
