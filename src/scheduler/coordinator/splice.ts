@@ -77,7 +77,9 @@ function open(address: Address, ca: string | Buffer | undefined): Socket {
   if (!address.tls) return connectPlain({ host, port, allowHalfOpen: true, noDelay: true });
   // the types of tls.connect lack allowHalfOpen
   const options = {
-    ...{ host, port, allowHalfOpen: true },
+    host,
+    port,
+    allowHalfOpen: true,
     ...(isIP(host) === 0 ? { servername: host } : {}),
     ...(ca === undefined ? {} : { ca }),
   };
