@@ -8,6 +8,8 @@ import type { Problem } from "../../src/protocol/problem.ts";
 export class ExecSocket {
   readonly socket: WebSocket;
   readonly controls: ServerControl[] = [];
+  /** Channels of the frames, in the order they came. */
+  readonly channels: number[] = [];
   readonly #chunks: Record<"stdout" | "stderr", Buffer[]> = { stdout: [], stderr: [] };
   readonly #statuses: ExecStatus[] = [];
   readonly #first = Promise.withResolvers<ServerControl>();
@@ -83,6 +85,7 @@ export class ExecSocket {
 
   #message(data: Buffer): void {
     const payload = data.subarray(1);
+    this.channels.push(data[0] ?? -1);
     if (data[0] === execChannel.stdout) this.#chunks.stdout.push(payload);
     else if (data[0] === execChannel.stderr) this.#chunks.stderr.push(payload);
     else if (data[0] === execChannel.status)

@@ -32,6 +32,8 @@ export class ExecConnection implements OutputTarget {
   readonly #execs: Execs;
   #phase: Phase = "opened";
   #exec: LiveExec | undefined;
+  /** Resolves when `started` was sent, or never will be. */
+  readonly #begun = Promise.withResolvers<void>();
   /** What came while the process was being started. */
   #early: (() => void)[] = [];
   #stdin: Promise<void> = Promise.resolve();
@@ -59,10 +61,10 @@ export class ExecConnection implements OutputTarget {
   }
 
   output(stream: OutputStream, chunk: Buffer): Promise<void> {
-    const last = chunk.length - (chunk.length % maxExecFrame || maxExecFrame);
-    for (let at = 0; at < last; at += maxExecFrame)
-      void this.#send(execChannel[stream], chunk.subarray(at, at + maxExecFrame));
-    return this.#send(execChannel[stream], chunk.subarray(Math.max(0, last)));
+    // a fast process writes before its start has been told
+    return this.#phase === "starting"
+      ? this.#begun.promise.then(async () => this.#forward(stream, chunk))
+      : this.#forward(stream, chunk);
   }
 
   /** Asks for a sign of life; cuts a client that has given none for `limitMs`. */
@@ -86,6 +88,13 @@ export class ExecConnection implements OutputTarget {
       ),
     );
     this.#leave();
+  }
+
+  #forward(stream: OutputStream, chunk: Buffer): Promise<void> {
+    const last = chunk.length - (chunk.length % maxExecFrame || maxExecFrame);
+    for (let at = 0; at < last; at += maxExecFrame)
+      void this.#send(execChannel[stream], chunk.subarray(at, at + maxExecFrame));
+    return this.#send(execChannel[stream], chunk.subarray(Math.max(0, last)));
   }
 
   #message(data: WebSocket.RawData, isBinary: boolean): void {
@@ -139,6 +148,7 @@ export class ExecConnection implements OutputTarget {
     this.#phase = "running";
     const started: ServerControl = { type: "started", execId: exec.id, pid: exec.guest?.pid ?? 0 };
     void this.#send(execChannel.control, Buffer.from(JSON.stringify(started)));
+    this.#begun.resolve();
     for (const act of this.#early.splice(0)) act();
     exec.done.then(
       (exit) => this.#end(exit),
@@ -209,6 +219,7 @@ export class ExecConnection implements OutputTarget {
   #end(status: ExecStatus): void {
     if (this.#phase === "over") return;
     this.#phase = "over";
+    this.#begun.resolve();
     void this.#send(execChannel.status, Buffer.from(JSON.stringify(status)));
     this.#socket.close(normalClosure);
   }
@@ -216,6 +227,7 @@ export class ExecConnection implements OutputTarget {
   #gone(): void {
     const wasOver = this.#phase === "over";
     this.#phase = "over";
+    this.#begun.resolve();
     if (!wasOver) this.#leave();
   }
 

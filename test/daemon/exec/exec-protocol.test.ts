@@ -25,6 +25,18 @@ test("the connection ends with one status, after the output, and is closed norma
   expect(await exec.closed).toBe(1000);
 });
 
+test("the start is told before the output, and the status after it, however fast the command is", async () => {
+  const { daemon, id } = await withSandbox();
+  const orders = new Set<string>();
+  for (let round = 0; round < 50; round += 1) {
+    const exec = await daemon.exec(id, ["echo", "quick"]);
+    await exec.status;
+    orders.add(exec.channels.join(" "));
+  }
+  const { control, stdout, status } = execChannel;
+  expect([...orders]).toEqual([`${control} ${stdout} ${status}`]);
+});
+
 test("variables of the sandbox reach a command, and its own come on top", async () => {
   const { daemon, id } = await withSandbox();
   const { stdout } = await daemon.run(id, ["env"], { env: { SHAPE: "round", HOME: "/tmp" } });
