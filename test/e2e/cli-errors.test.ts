@@ -99,6 +99,14 @@ describe("bad input is one clear error with its code and exit code", () => {
     expect(result.stderr).toContain(`${file}:3:5: unknown key "adress"`);
   });
 
+  test("more than a request may hold", async () => {
+    const file = join(fleet.dataDir, "large.env");
+    await writeFile(file, Array.from({ length: 40 }, (_, n) => `V${n}=${"x".repeat(50_000)}`).join("\n"));
+    expect(refusalOf(await fleet.dsec(withFlags("--env-file", file)))).toEqual(
+      refusal(125, "body_too_large"),
+    );
+  });
+
   test("a second fleet in the same place, also in the background", async () => {
     expect(refusalOf(await fleet.dsec(["up"]))).toEqual(refusal(125, "already_running"));
     expect(refusalOf(await fleet.dsec(["up", "-d"]))).toEqual(refusal(125, "already_running"));

@@ -1,8 +1,8 @@
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import type { Readable } from "node:stream";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -123,6 +123,19 @@ describe("up and down", () => {
     await fleet.restart();
     expect((await fleet.dsec(["nodes", "-o", "name"])).stdout).toBe("local\n");
   });
+
+  test.each(["daemon/journal.sqlite", "coordinator/store.sqlite"])(
+    "a %s that is no database is journal_corrupt, and nothing is left running",
+    async (name) => {
+      const file = join(folder, "data", name);
+      await mkdir(dirname(file), { recursive: true });
+      await writeFile(file, "this is no database, but long enough to be taken for one".repeat(100));
+      const { code, stdout, stderr } = await dsec("up", "-d", ...range);
+      expect({ code, stdout }).toEqual({ code: 125, stdout: "" });
+      expect(stderr).toContain("(journal_corrupt)");
+      expect((await dsec("ls")).stderr).toContain("(coordinator_unreachable)");
+    },
+  );
 
   test("options that cannot be meant are refused before anything runs", async () => {
     for (const flags of [
