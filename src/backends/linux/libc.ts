@@ -34,8 +34,8 @@ export function isErrno(error: unknown, ...codes: readonly string[]): boolean {
   );
 }
 
-/** What a bound function takes: integers, strings, memory, null for a null pointer. */
-export type LibcArgument = number | bigint | string | Uint8Array | null;
+/** What a bound function takes: integers, strings, memory, null for a null pointer, arrays of strings that end with null. */
+export type LibcArgument = number | bigint | string | Uint8Array | readonly (string | null)[] | null;
 
 interface LibcFunction<Arguments extends readonly LibcArgument[]> {
   /** @throws LinuxError when the call returns -1 */

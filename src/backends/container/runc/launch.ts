@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import type { AgentConnection } from "../../../agent/connection.ts";
 import { DSecError } from "../../../protocol/errors.ts";
 import type { StartRequest } from "../../backend.ts";
-import { isErrno } from "../../linux/libc.ts";
+import { isErrno, LinuxError } from "../../linux/libc.ts";
 import { openListeningSocket } from "../../linux/listening-socket.ts";
 import { identifyProcess, type ProcessIdentity } from "../../linux/process.ts";
 import { openAgent } from "./agent-link.ts";
@@ -106,7 +106,7 @@ export function startError(error: unknown, signal: AbortSignal): DSecError {
   if (error instanceof DSecError && error.code !== "agent_lost" && error.code !== "cancelled") return error;
   if (isErrno(error, "ENOSPC", "EDQUOT"))
     return new DSecError("disk_full", "there is no room to start the sandbox", { cause: error });
-  if (isErrno(error, "ENOENT") && error instanceof Error && "spawnargs" in error)
+  if (error instanceof LinuxError && error.syscall === "posix_spawn")
     return new DSecError("backend_unavailable", "the container runtime is gone", { cause: error });
   return new DSecError("start_failed", "the sandbox could not be started", { cause: error });
 }

@@ -1,7 +1,7 @@
-import { spawn } from "node:child_process";
 import { accessSync, closeSync, constants, openSync, readSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { isErrno } from "../../linux/libc.ts";
+import { type ProgramExit, spawnProgram } from "../../linux/spawn.ts";
 import type { RunDirectory, SandboxPaths } from "./sandbox-paths.ts";
 
 /** An OCI runtime; both take the same command line. */
@@ -26,15 +26,8 @@ export function preferredRuntimes(cgroupMode: "unified" | "hybrid" | "legacy"): 
   return cgroupMode === "unified" ? ["crun", "runc"] : ["runc"];
 }
 
-export interface RuntimeExit {
-  /** Undefined when a signal ended it. */
-  readonly code: number | undefined;
-  readonly signal: NodeJS.Signals | undefined;
-}
-
 export interface RuntimeProcess {
-  /** Rejects when the program cannot be started at all. */
-  readonly exited: Promise<RuntimeExit>;
+  readonly exited: Promise<ProgramExit>;
   /** Ends the runtime and the helpers that it has started but not yet put into the sandbox's control group. */
   kill(): void;
 }
@@ -43,7 +36,7 @@ export interface RuntimeProcess {
  * Starts `run -d`: returns when the program is started, not when the container is.
  *
  * @param socketFd becomes the container's descriptor 3
- * @throws Error of open(2)
+ * @throws Error of open(2), LinuxError when the program cannot be started
  */
 export function spawnRuntime(
   program: string,
@@ -52,28 +45,29 @@ export function spawnRuntime(
   paths: SandboxPaths,
   socketFd: number,
 ): RuntimeProcess {
-  // The container keeps these for its life: a file, never a pipe that someone would have to read.
-  const log = openSync(paths.log, "w", 0o600);
+  // The container keeps these for its life: files, never a pipe that someone would have to read.
+  const nothing = openSync("/dev/null", "r+");
   try {
-    const args = ["--root", run.states, "run", "--detach", "--preserve-fds", "1"];
-    const child = spawn(program, [...args, "--bundle", paths.bundle, "--pid-file", paths.pidFile, id], {
-      stdio: ["ignore", "ignore", log, socketFd],
-      // A process group of its own, so that its helpers can be ended with it.
-      detached: true,
-      env: { PATH: process.env["PATH"] },
-    });
-    const exited = new Promise<RuntimeExit>((resolve, reject) => {
-      child.once("error", reject);
-      child.once("exit", (code, signal) => resolve({ code: code ?? undefined, signal: signal ?? undefined }));
-    });
-    return { exited, kill: () => killGroup(child.pid) };
+    const log = openSync(paths.log, "w", 0o600);
+    try {
+      const args = ["--root", run.states, "run", "--detach", "--preserve-fds", "1"];
+      const { pid, exited } = spawnProgram(
+        program,
+        [program, ...args, "--bundle", paths.bundle, "--pid-file", paths.pidFile, id],
+        { PATH: process.env["PATH"] ?? "" },
+        [nothing, nothing, log, socketFd],
+      );
+      return { exited, kill: () => killGroup(pid) };
+    } finally {
+      closeSync(log);
+    }
   } finally {
-    closeSync(log);
+    closeSync(nothing);
   }
 }
 
-function killGroup(leader: number | undefined): void {
-  if (leader === undefined) return;
+/** Kills a runtime with the helpers it has started. It leads a process group. */
+export function killGroup(leader: number): void {
   try {
     process.kill(-leader, "SIGKILL");
   } catch (error) {
