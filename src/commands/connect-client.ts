@@ -1,16 +1,24 @@
 import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { DSecError } from "../protocol/errors.ts";
 import { DSecClient } from "../sdk/client.ts";
 import { readToken } from "../sdk/open-connection.ts";
 import type { Settings } from "../sdk/settings.ts";
+import { readTokenFile } from "./token-file.ts";
 
 /** The client of the fleet that `settings` name; connects at its first call. */
 export async function connectClient(settings: Settings): Promise<DSecClient> {
   return DSecClient.open({
     address: settings.address,
-    token: settings.token ?? (await readToken(settings)),
+    token: settings.token ?? (await tokenOf(settings)),
     ca: settings.caFile === undefined ? undefined : await readAuthority(settings.caFile),
   });
+}
+
+/** That the local fleet has left no token means that none runs; a file that somebody named ought to be there. */
+async function tokenOf(settings: Settings): Promise<string> {
+  const named = settings.tokenFile !== join(settings.dataDir, "token");
+  return named ? readTokenFile(settings.tokenFile) : readToken(settings);
 }
 
 async function readAuthority(file: string): Promise<Buffer> {

@@ -1,10 +1,11 @@
 import { DSecError } from "../protocol/errors.ts";
-import { newToken, readTokenFile } from "./fleet-token.ts";
+import { newToken } from "./fleet-token.ts";
 import { stopSignal } from "./interrupt.ts";
 import { defaultNodeName, nodeOptions, nodeSettings, readTls, tlsOptions } from "./node-options.ts";
 import { text } from "./option.ts";
 import { done } from "./outcome.ts";
 import { defined } from "./sandbox-options.ts";
+import { readTokenFile } from "./token-file.ts";
 import { defineVerb } from "./verb.ts";
 
 export const daemon = defineVerb({

@@ -1,4 +1,5 @@
 import { DSecError, errorTable } from "../protocol/errors.ts";
+import type { ErrorCode } from "../protocol/errors.ts";
 import type { BackendReport } from "../protocol/node.ts";
 import { describeBackend } from "./columns.ts";
 import { listingFormats } from "./format.ts";
@@ -36,6 +37,8 @@ const findingView: View<FindingRow> = {
   name: ({ report }) => describeBackend(report),
 };
 
+/** There is no fleet, or none that would answer us. */
+const unasked: ReadonlySet<ErrorCode> = new Set(["coordinator_unreachable", "permission_denied"]);
 /** Milliseconds for all probes of this machine together. */
 const probeMs = 30_000;
 /** What a sandbox is made with unless it asks for something else. */
@@ -78,8 +81,8 @@ async function askFleet({ io, client }: Context): Promise<NodeReport[] | undefin
       (status?.backends ?? []).map((report) => ({ node: name, ...report })),
     );
   } catch (error) {
-    if (!(error instanceof DSecError) || error.code !== "coordinator_unreachable") throw error;
-    note(io, "no fleet runs: probing this machine");
+    if (!(error instanceof DSecError) || !unasked.has(error.code)) throw error;
+    note(io, `${error.message}: probing this machine`);
     return undefined;
   }
 }

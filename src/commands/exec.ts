@@ -1,3 +1,4 @@
+import { DSecError } from "../protocol/errors.ts";
 import { attach } from "./attach.ts";
 import { parseDuration } from "./duration.ts";
 import { note } from "./io.ts";
@@ -28,7 +29,9 @@ export const exec = defineVerb({
   },
   run: async ({ io, client }, options, [ref = "", ...argv]) => {
     const { interactive, tty, detach, user, workdir, timeout } = options;
-    if (!detach) needTerminal(io, { tty, stdin: interactive });
+    if (detach && (interactive || tty))
+      throw new DSecError("invalid_argument", "-d goes with neither -i nor -t: nobody is there to type");
+    needTerminal(io, { tty, stdin: interactive });
     const env = await environmentOf(options, io);
     const sandbox = await (await client()).get(ref);
     const command = { env, ...defined({ user, cwd: workdir, timeoutMs: timeout }) };

@@ -14,6 +14,8 @@ const hints: Partial<Record<ErrorCode, string>> = {
   image_not_found: "`dsec layer ls` lists what is there; `dsec layer build` makes one",
   name_taken: "the name of an ended sandbox is free again after `dsec rm NAME`",
   network_policy_unsupported: "leave out --allow: this version lets nothing out of a sandbox",
+  no_capacity:
+    "`dsec nodes` shows what is taken and `dsec doctor` what does not work; `dsec reclaim` ends idle sandboxes",
   no_such_cwd: "--workdir must exist inside the sandbox",
   sandbox_not_running: "`dsec inspect` says why it ended",
   unauthenticated: "the token is that of another fleet: see --token-file and `dsec config view`",
