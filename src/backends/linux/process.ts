@@ -25,7 +25,8 @@ export function parseProcessStat(text: string): ProcessStat {
   return { state: fields[0] ?? "", parent: Number(fields[1]), startTime: Number(fields[19]) };
 }
 
-function readStat(pid: number): ProcessStat | undefined {
+/** State, parent and start of a process; undefined when there is none. */
+export function readProcessStat(pid: number): ProcessStat | undefined {
   try {
     return parseProcessStat(readFileSync(`/proc/${pid}/stat`, "utf8"));
   } catch (error) {
@@ -36,7 +37,7 @@ function readStat(pid: number): ProcessStat | undefined {
 
 /** Who has this process id now; undefined when no one has, or only a dead process that was not reaped yet. */
 export function identifyProcess(pid: number): ProcessIdentity | undefined {
-  const stat = readStat(pid);
+  const stat = readProcessStat(pid);
   return stat === undefined || isDead(stat) ? undefined : { pid, startTime: stat.startTime };
 }
 

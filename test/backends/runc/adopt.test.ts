@@ -1,8 +1,11 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Json, Running } from "../../../src/backends/backend.ts";
 import { listMounts } from "../../../src/backends/linux/mount.ts";
+import { identifyProcess } from "../../../src/backends/linux/process.ts";
 import { agentPid, attempt, mebibyte, runInside, SandboxFixture, shell } from "./sandbox-fixture.ts";
 
 let fixture: SandboxFixture;
@@ -136,6 +139,17 @@ test("a sweep removes what nobody keeps, in whatever state, and spares the rest"
   expect(await shell(keptSandbox, "echo alive")).toBe("alive");
   expect(await attempt(keptSandbox, "memfd")).toBe("ok");
   expect(listMounts().filter(({ target }) => target.startsWith(fixture.runDir))).toEqual([]);
+});
+
+test("a runtime that a killed daemon left at work is ended before anything is swept", async () => {
+  const args = ["--root", join(fixture.runDir, "runc"), "run", "--bundle", "/b", "x"].join(" ");
+  const script = `setsid sh -c 'echo $$; sleep 600; :' runc ${args} &`;
+  const parent = spawn("sh", ["-c", script], { stdio: ["ignore", "pipe", "ignore"] });
+  const [line] = (await once(parent.stdout, "data")) as [Buffer];
+  const orphan = Number(line.toString());
+  expect(identifyProcess(orphan)).toBeDefined();
+  await fixture.newBackend().sweep(new Set([]), soon());
+  await expect.poll(() => identifyProcess(orphan)).toBeUndefined();
 });
 
 test("a backend does not sweep what it holds itself", async () => {

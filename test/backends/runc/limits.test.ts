@@ -66,6 +66,14 @@ test("many hogs at once do not take the agent with them", async () => {
   expect(await shell(sandbox, "echo alive")).toBe("alive");
 });
 
+test("what the agent starts goes before it when memory runs out", async () => {
+  const { sandbox } = await startWith({});
+  const [command, agent] = (await shell(sandbox, "cat /proc/self/oom_score_adj /proc/1/oom_score_adj")).split(
+    "\n",
+  );
+  expect(Number(command)).toBeGreaterThan(Number(agent));
+});
+
 test("files in memory count, too", async () => {
   const { sandbox } = await startWith({ limits: { memoryBytes: 32 * mebibyte } });
   const outcome = await shell(
@@ -119,8 +127,9 @@ test("memory that is in use cannot be taken back, and the other limits stay as t
   expect(await shell(sandbox, "echo alive")).toBe("alive");
 });
 
-test("a sandbox that is gone cannot be changed", async () => {
+test("a sandbox that is gone can neither be changed nor measured", async () => {
   const { sandbox } = await startWith({});
   await sandbox.destroy();
   await expect(sandbox.update({ pids: 20 })).rejects.toMatchObject({ code: "sandbox_not_running" });
+  await expect(sandbox.usage()).rejects.toMatchObject({ code: "sandbox_not_running" });
 });

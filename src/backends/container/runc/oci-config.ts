@@ -16,8 +16,8 @@ const agentPath = "/dev/.dsec/agent";
 const agentSocketFd = 3;
 
 /**
- * The agent goes last when memory runs out. -1000 would leave the kernel nobody to kill in a sandbox that only holds the
- * agent. Where it cannot be set, the agent's few kilobytes make it the last choice all the same.
+ * The agent goes last when memory runs out, and what it starts (at 500) cannot change that. -1000 would leave the kernel nobody
+ * to kill in a sandbox that only holds the agent.
  */
 const agentOomScoreAdj = -999;
 

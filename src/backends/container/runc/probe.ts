@@ -67,7 +67,7 @@ function privileges(): Finding[] {
     ];
   if (!hasCapability(Capability.sysResource)) {
     const message =
-      "root here has no CAP_SYS_RESOURCE: agents are not protected from the out-of-memory killer, and limits of open files are not raised";
+      "root here has no CAP_SYS_RESOURCE: a sandbox can have its own agent killed for memory, and limits of open files are not raised";
     return [{ level: "warning", message }];
   }
   return [];

@@ -9,6 +9,7 @@ import { isAlive } from "../../linux/process.ts";
 import { openAgent } from "./agent-link.ts";
 import { type Host, inspectHost } from "./host.ts";
 import { claim, launch, startError } from "./launch.ts";
+import { endOrphanRuntimes } from "./orphan-runtimes.ts";
 import { probeHost } from "./probe.ts";
 import { RuncRecord } from "./record.ts";
 import { removeSandbox } from "./removal.ts";
@@ -92,6 +93,7 @@ export class RuncBackend implements Backend {
   }
 
   async sweep(keep: ReadonlySet<string>, signal: AbortSignal): Promise<string[]> {
+    await endOrphanRuntimes(this.#run, signal);
     const cgroups = detectCgroups();
     const found = new Set([
       ...namesIn(this.#run.states),

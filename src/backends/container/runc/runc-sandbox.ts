@@ -2,7 +2,7 @@ import type { AgentConnection } from "../../../agent/connection.ts";
 import { DSecError } from "../../../protocol/errors.ts";
 import type { Usage } from "../../../protocol/sandbox.ts";
 import type { BackendEnd, Limits, Running } from "../../backend.ts";
-import type { Cgroup } from "../../linux/cgroup.ts";
+import type { Cgroup, CgroupUsage } from "../../linux/cgroup.ts";
 import { isErrno } from "../../linux/libc.ts";
 import { isAlive } from "../../linux/process.ts";
 import type { RuncRecord } from "./record.ts";
@@ -40,7 +40,7 @@ export class RuncSandbox implements Running {
   }
 
   async usage(): Promise<Usage> {
-    const usage = this.#cgroup.usage();
+    const usage = this.#readUsage();
     // Whatever was killed, it was not the agent.
     if (isAlive(this.record)) this.#knownOomKills = usage.oomKills;
     return { ...usage, diskBytes: 0 };
@@ -51,6 +51,15 @@ export class RuncSandbox implements Running {
       this.#cgroup.setLimits({ ...limits, class: this.record.class });
     } catch (error) {
       throw updateError(error, limits);
+    }
+  }
+
+  #readUsage(): CgroupUsage {
+    try {
+      return this.#cgroup.usage();
+    } catch (error) {
+      if (isErrno(error, "ENOENT", "ENODEV")) throw gone(error);
+      throw error;
     }
   }
 
@@ -84,9 +93,12 @@ function updateError(cause: unknown, limits: Partial<Limits>): DSecError {
       cause,
     });
   }
-  if (isErrno(cause, "ENOENT", "ENODEV"))
-    return new DSecError("sandbox_not_running", "the sandbox is gone", { cause });
+  if (isErrno(cause, "ENOENT", "ENODEV")) return gone(cause);
   if (isErrno(cause, "EINVAL", "ERANGE"))
     return new DSecError("invalid_argument", "the kernel refuses the new limits", { cause });
   return new DSecError("internal", "the new limits could not be set", { cause });
+}
+
+function gone(cause: unknown): DSecError {
+  return new DSecError("sandbox_not_running", "the sandbox is gone", { cause });
 }

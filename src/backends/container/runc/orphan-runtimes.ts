@@ -1,0 +1,37 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { isErrno } from "../../linux/libc.ts";
+import { readProcessStat } from "../../linux/process.ts";
+import { killGroup } from "./runtime.ts";
+import type { RunDirectory } from "./sandbox-paths.ts";
+
+const atOnce = 256;
+
+/**
+ * Ends runtimes that a daemon which was killed has left at work: they would go on making what is being removed. Yields to
+ * the event loop every few hundred processes.
+ *
+ * @throws the signal's reason
+ */
+export async function endOrphanRuntimes(run: RunDirectory, signal: AbortSignal): Promise<void> {
+  const pids = readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number);
+  for (const [index, pid] of pids.entries()) {
+    if (index % atOnce === 0) await new Promise((resolve) => setImmediate(resolve));
+    signal.throwIfAborted();
+    if (isRuntime(commandLine(pid), run) && readProcessStat(pid)?.parent !== process.pid) killGroup(pid);
+  }
+}
+
+function isRuntime(args: readonly string[], run: RunDirectory): boolean {
+  return args.includes(run.states) && args.includes("--bundle");
+}
+
+function commandLine(pid: number): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+  } catch (error) {
+    if (isErrno(error, "ENOENT", "ESRCH")) return [];
+    throw error;
+  }
+}
