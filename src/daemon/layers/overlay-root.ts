@@ -2,7 +2,7 @@ import { chmodSync, existsSync, mkdirSync, rmdirSync, rmSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
-import { makePrivateMount, mountOverlay, unmountIfMounted } from "../../backends/linux/mount.ts";
+import { mountOverlay, mountPrivateTmpfs, unmountIfMounted } from "../../backends/linux/mount.ts";
 
 /**
  * `redirect_dir` and `metacopy`: renaming a directory, or changing owners and modes below one, copies no content.
@@ -29,8 +29,7 @@ export class OverlayRoots {
     const roots = new OverlayRoots(join(runDir, "sandboxes"), join(runDir, "skeleton"));
     for (const directory of mountPoints) await mkdir(join(roots.#skeleton, directory), { recursive: true });
     await mkdir(roots.#directory, { recursive: true, mode: 0o700 });
-    // Else each lazy unmount of a root would spread to whatever copied the node's mounts, and theirs to us.
-    makePrivateMount(roots.#directory);
+    mountPrivateTmpfs(roots.#directory);
     return roots;
   }
 

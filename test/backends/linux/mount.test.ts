@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import {
   isMounted,
   listMounts,
-  makePrivateMount,
+  mountPrivateTmpfs,
   mount,
   mountErofs,
   mountOverlay,
@@ -83,8 +83,8 @@ test("a path that would be read as several layers is refused", () => {
 
 test("making a mount private is repeatable and mounts the directory once", () => {
   const target = folder("t");
-  makePrivateMount(target);
-  makePrivateMount(target);
+  mountPrivateTmpfs(target);
+  mountPrivateTmpfs(target);
   expect(listMounts().filter((entry) => entry.target === target)).toHaveLength(1);
   const line = readFileSync("/proc/self/mountinfo", "utf8")
     .split("\n")

@@ -165,6 +165,8 @@ describe("the agent", () => {
       outcomes.add(await attempt(sandbox, "open", `/proc/1/fd/${number}`, "0"));
       outcomes.add(await attempt(sandbox, "readlink", `/proc/1/fd/${number}`));
     }
+    // The pipes of the commands themselves are closed by the time they are tried.
+    outcomes.delete("ENOENT");
     expect([...outcomes]).toEqual(["EACCES"]);
   });
 

@@ -11,7 +11,7 @@ import { checkMountPoints } from "./mount-points.ts";
 import { writeNetworkFiles } from "./network-files.ts";
 import { ociConfig } from "./oci-config.ts";
 import { readFailure, type RuntimeProcess, spawnRuntime } from "./runtime.ts";
-import type { RunDirectory, SandboxPaths } from "./sandbox-paths.ts";
+import type { SandboxPaths } from "./sandbox-paths.ts";
 
 export interface Launched {
   readonly init: ProcessIdentity;
@@ -37,7 +37,6 @@ export function claim(paths: SandboxPaths, id: string): void {
 /** Starts a claimed sandbox. What a failure leaves is for the caller to remove; the runtime has ended by then. */
 export async function launch(
   host: Host,
-  run: RunDirectory,
   paths: SandboxPaths,
   cgroupPath: string,
   request: StartRequest,
@@ -59,7 +58,7 @@ export async function launch(
   const socket = openListeningSocket(paths.socket);
   let runtime: RuntimeProcess;
   try {
-    runtime = spawnRuntime(host.runtime.program, run, request.id, paths, socket.fd);
+    runtime = spawnRuntime(host.runtime.program, request.id, paths, socket.fd);
   } finally {
     socket.close();
   }

@@ -15,7 +15,7 @@ import { RuncRecord } from "./record.ts";
 import { removeSandbox } from "./removal.ts";
 import { RuncSandbox } from "./runc-sandbox.ts";
 import { explainDeath } from "./sandbox-end.ts";
-import { type RunDirectory, runDirectory, sandboxPaths } from "./sandbox-paths.ts";
+import { sandboxesDirectory, sandboxPaths } from "./sandbox-paths.ts";
 import { forEachBounded, namesIn } from "./sweep.ts";
 
 export interface RuncBackendOptions {
@@ -38,14 +38,14 @@ export class RuncBackend implements Backend {
     realProcesses: true,
   };
   readonly #instance: string;
-  readonly #run: RunDirectory;
+  readonly #sandboxes: string;
   readonly #starting = new Set<string>();
   readonly #held = new Map<string, RuncSandbox>();
   #host: Host | undefined;
 
   constructor({ instance, runDir }: RuncBackendOptions) {
     this.#instance = instance;
-    this.#run = runDirectory(runDir);
+    this.#sandboxes = sandboxesDirectory(runDir);
   }
 
   probe(signal: AbortSignal): Promise<BackendReport> {
@@ -54,13 +54,13 @@ export class RuncBackend implements Backend {
 
   async start(request: StartRequest, signal: AbortSignal): Promise<Running> {
     const host = this.#requireHost();
-    const paths = sandboxPaths(this.#run, request.id);
+    const paths = sandboxPaths(this.#sandboxes, request.id);
     const cgroup = host.cgroups.cgroup(this.#cgroupPath(request.id));
     if (signal.aborted) throw startError(undefined, signal);
     claim(paths, request.id);
     this.#starting.add(request.id);
     try {
-      const { init, guest } = await launch(host, this.#run, paths, cgroup.path, request, signal);
+      const { init, guest } = await launch(host, paths, cgroup.path, request, signal);
       const record: RuncRecord = {
         ...init,
         class: request.limits.class,
@@ -79,7 +79,7 @@ export class RuncBackend implements Backend {
     const record = RuncRecord.safeParse(json);
     if (!record.success)
       throw lost("the journal's record of the sandbox cannot be read", "agent_lost", record.error);
-    const paths = sandboxPaths(this.#run, id);
+    const paths = sandboxPaths(this.#sandboxes, id);
     const cgroup = this.#cgroup(id);
     if (!isAlive(record.data)) throw dead(cgroup);
     try {
@@ -93,18 +93,17 @@ export class RuncBackend implements Backend {
   }
 
   async sweep(keep: ReadonlySet<string>, signal: AbortSignal): Promise<string[]> {
-    await endOrphanRuntimes(this.#run, signal);
+    await endOrphanRuntimes(this.#sandboxes, signal);
     const cgroups = detectCgroups();
     const found = new Set([
-      ...namesIn(this.#run.states),
-      ...namesIn(this.#run.sandboxes).filter((id) => existsSync(sandboxPaths(this.#run, id).bundle)),
+      ...namesIn(this.#sandboxes).filter((id) => existsSync(sandboxPaths(this.#sandboxes, id).bundle)),
       ...cgroups.children(`/${this.#instance}`),
     ]);
     const leftovers = [...found].filter((id) => !keep.has(id));
     const removed: string[] = [];
     const remove = async (id: string) => {
       if (this.#isOurs(id)) return;
-      await removeSandbox(sandboxPaths(this.#run, id), cgroups.cgroup(this.#cgroupPath(id)));
+      await removeSandbox(sandboxPaths(this.#sandboxes, id), cgroups.cgroup(this.#cgroupPath(id)));
       removed.push(id);
     };
     await forEachBounded(leftovers, remove, signal);

@@ -9,22 +9,18 @@ export interface SandboxPaths {
   readonly pidFile: string;
   /** What the runtime and the agent have to say when they fail. */
   readonly log: string;
-  /** The runtime's own state. */
+  /** --root of the runtime: each sandbox has one of its own. */
   readonly state: string;
 }
 
-export interface RunDirectory {
-  readonly sandboxes: string;
-  /** --root of the runtime. */
-  readonly states: string;
+/** Where all sandboxes' directories are. */
+export function sandboxesDirectory(runDir: string): string {
+  return join(runDir, "sandboxes");
 }
 
-export function runDirectory(runDir: string): RunDirectory {
-  return { sandboxes: join(runDir, "sandboxes"), states: join(runDir, "runc") };
-}
-
-export function sandboxPaths(run: RunDirectory, id: string): SandboxPaths {
-  const directory = join(run.sandboxes, id);
+/** @param sandboxes of {@link sandboxesDirectory} */
+export function sandboxPaths(sandboxes: string, id: string): SandboxPaths {
+  const directory = join(sandboxes, id);
   const bundle = join(directory, "bundle");
   return {
     directory,
@@ -33,6 +29,6 @@ export function sandboxPaths(run: RunDirectory, id: string): SandboxPaths {
     config: join(bundle, "config.json"),
     pidFile: join(bundle, "pid"),
     log: join(bundle, "log"),
-    state: join(run.states, id),
+    state: join(directory, "runtime"),
   };
 }
