@@ -39,6 +39,11 @@ const table = {
   output_too_large: { status: 413, exit: 125, retryable: false },
   file_error: { status: 422, exit: 125, retryable: false },
   port_refused: { status: 502, exit: 125, retryable: true },
+  port_timeout: { status: 504, exit: 125, retryable: true },
+  connection_limit: { status: 429, exit: 125, retryable: true },
+  stdin_taken: { status: 409, exit: 125, retryable: true },
+  output_lost: { status: 409, exit: 125, retryable: false },
+  session_limit: { status: 429, exit: 125, retryable: true },
   // admission and placement
   admission_memory: { status: 503, exit: 125, retryable: true },
   admission_count: { status: 503, exit: 125, retryable: true },

@@ -1,0 +1,78 @@
+import { markerFormat } from "./end-marker.ts";
+import type { Env } from "./session-defaults.ts";
+
+/** A signal nobody else uses: the shell's trap on it gives up the command that runs. */
+export const abortSignal = 58;
+
+/** What is written to a shell for one command. */
+export interface Script {
+  readonly text: string;
+  /** Whether {@link abortSignal} makes the shell give up this command and nothing else. */
+  readonly abortable: boolean;
+}
+
+/**
+ * How a kind of shell is driven by what is written to its stdin. Each script ends with a marker (end-marker.ts) that carries a
+ * number, on both streams.
+ */
+export interface ShellDriver {
+  readonly argv: readonly string[];
+  /** Sets the shell up. The number it answers is handed to {@link command} as `level`. */
+  prologue(nonce: string): string;
+  /** Runs `command` in the shell itself; the number is its exit status. */
+  command(command: string, env: Env, level: number, nonce: string): Script;
+  /** Goes to a directory for one command; 0 when that is possible. */
+  enter(directory: string, nonce: string): string;
+  /** Comes back from it; 0 when that is possible. */
+  leave(nonce: string): string;
+  /** To be written right after the signal. */
+  readonly afterAbort: string;
+}
+
+/*
+ * The driver's own lines have the real streams as 8 and 9, and 1 and 2 lead nowhere, so that `set -x` and traps do not show
+ * them. A command gets the real ones as 1 and 2 and does not see 8 and 9; whatever it does to its streams is undone
+ * after it. An EXIT trap runs when that is undone already, and writes where it should. The empty line in front is for bash,
+ * which after an open quote in `eval` would not know the next brace for one.
+ */
+export function apart(lines: string): string {
+  return `\n{ ${lines}\n} 8>&1 9>&2 >/dev/null 2>&1\n`;
+}
+
+export const commandStreams = ">&8 2>&9 8>&- 9>&-";
+
+/** A trap that does `then` when a command runs: at other times the driver's variable is set. */
+export function trapWhileRunning(builtin: string, then: string): string {
+  return `\\${builtin} trap ${quoted(`case \${__dsec-running} in running) ${then};;esac`)} ${abortSignal}`;
+}
+
+/** A word that stands for exactly `text` in every shell. */
+export function quoted(text: string): string {
+  return `'${text.replaceAll("'", String.raw`'\''`)}'`;
+}
+
+/** Variables set for one command alone: put back by the shell itself, with their export mark. `word` quotes. */
+export function withEnv(env: Env, command: string, word = quoted): string {
+  const assignments = Object.entries(env).map(([name, value]) => `${name}=${word(value)} `);
+  // what the shell says about a variable that is read-only is the command's to see
+  return assignments.length === 0 ? command : `{ ${assignments.join("")}${command};} 2>&9`;
+}
+
+/**
+ * Prints the marker with the number in `__dsec`. A function that took the name of the one builtin all this relies on is
+ * dropped first. A shell that cannot say how a command ended must not go on.
+ */
+export function report(builtin: string, nonce: string): string {
+  const print = `\\${builtin} printf '${markerFormat(nonce)}' "$__dsec"`;
+  return `\\unset -f ${builtin};${print} >&8&&${print} >&9||\\exit 120`;
+}
+
+export function enterScript(builtin: string, directory: string, nonce: string): string {
+  const go = `if \\${builtin} cd -- ${quoted(directory)};then __dsec=0;else __dsec=1;fi`;
+  return apart(`__dsec_pwd=$PWD __dsec_oldpwd=\${OLDPWD-};${go};${report(builtin, nonce)}`);
+}
+
+export function leaveScript(builtin: string, nonce: string): string {
+  const go = `if \\${builtin} cd -- "$__dsec_pwd";then OLDPWD=$__dsec_oldpwd __dsec=0;else __dsec=1;fi`;
+  return apart(`${go};\\unset -v __dsec_pwd __dsec_oldpwd;${report(builtin, nonce)}`);
+}

@@ -1,0 +1,90 @@
+import { randomBytes } from "node:crypto";
+import { chmod, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { systemClock } from "../../../src/daemon/clock.ts";
+import { bashDriver } from "../../../src/daemon/sessions/bash-driver.ts";
+import { posixDriver } from "../../../src/daemon/sessions/posix-driver.ts";
+import type { SessionRun } from "../../../src/daemon/sessions/session.ts";
+import type { SessionDefaults } from "../../../src/daemon/sessions/session-defaults.ts";
+import { Sessions } from "../../../src/daemon/sessions/sessions.ts";
+import type { ShellDriver } from "../../../src/daemon/sessions/shell-driver.ts";
+import { ShellSpec, type ShellSpecInput } from "../../../src/protocol/session.ts";
+import { type RunningAgent, startAgent } from "../../agent/agent-fixture.ts";
+
+/** One driver a shell; `old-bash` is driven as bash before 5.1 is. */
+export const testedShells: Readonly<Record<string, ShellDriver>> = {
+  bash: bashDriver,
+  "old-bash": {
+    ...bashDriver,
+    command: (command, env, _level, nonce) => bashDriver.command(command, env, 500, nonce),
+  },
+  dash: { ...posixDriver, argv: ["dash"] },
+  ash: { ...posixDriver, argv: ["busybox", "ash"] },
+};
+
+export interface ShellRun extends SessionRun {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly out: Buffer;
+}
+
+export interface SessionFixture extends AsyncDisposable {
+  readonly agent: RunningAgent;
+  readonly sessions: Sessions;
+  /** Where commands begin. */
+  readonly directory: string;
+  run(command: string, spec?: Partial<ShellSpecInput>, signal?: AbortSignal): Promise<ShellRun>;
+}
+
+export interface SessionLaunch {
+  readonly driver: ShellDriver;
+  readonly graceMs?: number;
+  readonly defaults?: Partial<SessionDefaults>;
+}
+
+/** Sessions over a real agent. */
+export async function startSessions({
+  driver,
+  graceMs = 15_000,
+  defaults,
+}: SessionLaunch): Promise<SessionFixture> {
+  const agent = await startAgent();
+  const directory = await mkdtemp(join(tmpdir(), "dsec-session-"));
+  await chmod(directory, 0o755);
+  const guest = await agent.connect();
+  const sessions = new Sessions({
+    guest: () => guest,
+    defaults: () => ({ env: {}, cwd: directory, ...defaults }),
+    clock: systemClock,
+    newNonce: () => randomBytes(12).toString("base64url"),
+    graceMs,
+    drivers: [driver],
+  });
+  return {
+    agent,
+    sessions,
+    directory,
+    async run(command, spec = {}, signal = new AbortController().signal) {
+      const chunks = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
+      const offsets = { stdout: 0, stderr: 0 };
+      const end = await sessions.run(
+        ShellSpec.parse({ ...spec, command }),
+        (stream, offset, chunk) => {
+          if (offset !== offsets[stream]) throw new Error(`${stream} has a gap at ${offset}`);
+          offsets[stream] += chunk.length;
+          chunks[stream].push(Buffer.from(chunk));
+        },
+        signal,
+      );
+      const out = Buffer.concat(chunks.stdout);
+      return { ...end, out, stdout: out.toString(), stderr: Buffer.concat(chunks.stderr).toString() };
+    },
+    async [Symbol.asyncDispose]() {
+      await sessions.endAll();
+      guest.close();
+      await agent[Symbol.asyncDispose]();
+      await rm(directory, { recursive: true, force: true });
+    },
+  };
+}
