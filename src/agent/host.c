@@ -15,7 +15,7 @@
 #include "loop.h"
 
 enum {
-	IN_CAPACITY = 65536,
+	IN_CAPACITY = 262144,
 	/* Holds a HELLO_ACK of all channels; the rest is filled to half only, so that little is moved. */
 	OUT_CAPACITY = 262144,
 	OUT_HIGH = 131072,
@@ -121,11 +121,12 @@ static void desynchronised(void)
 
 static void handle(const struct frame *frame)
 {
-	if (frame->type == F_HELLO) {
+	/* A connection has one greeting; on standard streams each host brings its own. */
+	if (frame->type == F_HELLO && (stdio || !up)) {
 		hello(frame);
 		return;
 	}
-	if (!up) {
+	if (!up || frame->type == F_HELLO) {
 		parser.seeking = true;
 		desynchronised();
 		return;

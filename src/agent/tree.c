@@ -2,6 +2,7 @@
 #include "tree.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -66,7 +67,8 @@ void oom_reset(void)
 	int fd = proc_open("self/oom_score_adj", O_WRONLY);
 	if (fd < 0)
 		return;
-	(void)!write(fd, "0", 1);
+	/* Above the agent's own, which not every host can lower: when memory runs out, what it started goes first. */
+	(void)!write(fd, "500", 3);
 	close(fd);
 }
 
@@ -181,13 +183,14 @@ static bool is_root(const struct process *process)
 	const struct exec *exec = &job.channel->exec;
 	if (!job.begun)
 		return process->pid == exec->pid && !exec->reaped;
-	return process->session == exec->pid && is_new(process) &&
-	       (process->parent == exec->pid || process->parent == getpid());
+	return is_new(process) && (process->parent == exec->pid ||
+	                           (process->parent == getpid() && process->session == exec->pid));
 }
 
 static void find_members(void)
 {
-	qsort(job.processes, job.count, sizeof *job.processes, by_pid);
+	if (job.count > 0)
+		qsort(job.processes, job.count, sizeof *job.processes, by_pid);
 	const struct exec *exec = &job.channel->exec;
 	for (bool grown = true; grown;) {
 		grown = false;
@@ -211,14 +214,21 @@ static void find_members(void)
 static void signal_process(const struct process *process)
 {
 	int handle = (int)syscall(SYS_pidfd_open, process->pid, 0);
-	if (handle < 0)
+	/* Linux before 5.3 has none; then the second look alone has to do. */
+	bool without = handle < 0 && errno == ENOSYS;
+	if (handle < 0 && !without)
 		return;
 	char name[16];
 	struct process again;
 	snprintf(name, sizeof name, "%d", process->pid);
-	if (read_process(name, &again) && again.born == process->born)
-		syscall(SYS_pidfd_send_signal, handle, job.signal, NULL, 0);
-	close(handle);
+	if (read_process(name, &again) && again.born == process->born) {
+		if (without)
+			kill(process->pid, job.signal);
+		else
+			syscall(SYS_pidfd_send_signal, handle, job.signal, NULL, 0);
+	}
+	if (handle >= 0)
+		close(handle);
 }
 
 /* The number of members alive. */
