@@ -231,7 +231,6 @@ bool channel_frame(const struct frame *frame)
 
 void channel_event(uint32_t number, enum event event, uint32_t events)
 {
-	(void)events;
 	struct channel *channel = *slot(number);
 	if (!channel)
 		return;
@@ -242,7 +241,7 @@ void channel_event(uint32_t number, enum event event, uint32_t events)
 		if (inbox_ack_due(&channel->in))
 			channel_ready(channel);
 	} else if (channel->kind == KIND_EXEC) {
-		exec_event(channel, event);
+		exec_event(channel, event, events);
 	} else if (channel->kind == KIND_DIAL) {
 		dial_event(channel, event);
 	} else {

@@ -139,14 +139,16 @@ void exec_stream_ended(struct channel *channel)
 		free_if_over(channel);
 }
 
-void exec_event(struct channel *channel, enum event event)
+void exec_event(struct channel *channel, enum event event, uint32_t events)
 {
+	int stream = event - EV_STDOUT;
 	if (event == EV_STATUS)
 		read_status(channel);
-	else if (event == EV_STDOUT)
-		output_read(channel, 0);
+	else if (!channel->exec.terminal && !(events & EPOLLIN))
+		/* Nothing is in the pipe, and nobody can write to it any more. */
+		output_end(channel, stream);
 	else
-		output_read(channel, 1);
+		output_read(channel, stream);
 }
 
 /* From here on only what is in the pipes now belongs to the exec. */

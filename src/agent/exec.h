@@ -6,7 +6,7 @@
 
 /* An error code, or 0. On an error the channel holds nothing that has to be released. */
 enum error_code exec_open(struct channel *channel, const uint8_t *fields, size_t length, int *error);
-void exec_event(struct channel *channel, enum event event);
+void exec_event(struct channel *channel, enum event event, uint32_t events);
 void exec_signal(struct channel *channel, int signal, uint8_t scope);
 void exec_resize(struct channel *channel, uint16_t rows, uint16_t columns);
 /* False when the offset was never sent. */

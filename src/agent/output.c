@@ -8,7 +8,7 @@
 
 enum { READ_BUDGET = 131072, MEMORY_RETRY_MS = 100 };
 
-static void stream_end(struct channel *channel, int stream)
+void output_end(struct channel *channel, int stream)
 {
 	struct exec *exec = &channel->exec;
 	exec->eof[stream] = true;
@@ -26,7 +26,7 @@ static void read_and_drop(struct channel *channel, int stream)
 	for (int i = 0; i < 8; i++) {
 		ssize_t got = read(watch->fd, scratch, sizeof scratch);
 		if (ended(got)) {
-			stream_end(channel, stream);
+			output_end(channel, stream);
 			return;
 		}
 		if (got < (ssize_t)sizeof scratch)
@@ -63,7 +63,7 @@ void output_read(struct channel *channel, int stream)
 		if (got <= 0) {
 			ring_trim(ring);
 			if (ended(got)) {
-				stream_end(channel, stream);
+				output_end(channel, stream);
 				return;
 			}
 			break;

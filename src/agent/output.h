@@ -5,6 +5,8 @@
 #include "channel.h"
 
 void output_read(struct channel *channel, int stream);
+/* The stream has ended. */
+void output_end(struct channel *channel, int stream);
 /* Everything that counts has been read and acknowledged. */
 bool output_drained(const struct exec *exec, int stream);
 
