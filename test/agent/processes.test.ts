@@ -1,3 +1,4 @@
+import { existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import type { AgentConnection } from "../../src/agent/connection.ts";
 import { type RunningAgent, run, sh, start, startAgent } from "./agent-fixture.ts";
@@ -132,4 +133,40 @@ test("where no process can be started the error says so, and the agent goes on",
   await exec.exit;
   exec.release();
   expect((await run(host, ["true"])).code).toBe(0);
+});
+
+/** A new group under the pids controller, where version 1 or 2 has it. */
+function limitProcesses(pid: number, limit: number): Disposable {
+  const isV1 = existsSync("/sys/fs/cgroup/pids");
+  const root = isV1 ? "/sys/fs/cgroup/pids" : "/sys/fs/cgroup";
+  if (!isV1) writeFileSync(`${root}/cgroup.subtree_control`, "+pids");
+  const group = `${root}/dsec-agent-test-${pid}`;
+  mkdirSync(group);
+  writeFileSync(`${group}/pids.max`, String(limit));
+  writeFileSync(`${group}/cgroup.procs`, String(pid));
+  return { [Symbol.dispose]: () => rmdirSync(group) };
+}
+
+test("under a fork bomb that fills the limit execs fail by name, and the bomb can be ended", async () => {
+  await using small = await startAgent();
+  const limit = limitProcesses(small.pid, 40);
+  const host = await small.connect();
+  const bomb = await start(host, ["perl", "-e", '$| = 1; print "go\\n"; while (1) { fork() }']);
+  await bomb.output.seen("go");
+  const refusal = await vi.waitUntil(
+    () =>
+      run(host, ["true"]).then(
+        () => undefined,
+        (error: unknown) => error,
+      ),
+    POLL,
+  );
+  expect(refusal).toMatchObject({ code: "start_failed", details: { errno: "EAGAIN" } });
+  await host.ping();
+  bomb.exec.signal(9, "tree");
+  expect(await bomb.exec.exit).toMatchObject({ code: 137 });
+  await vi.waitFor(() => expect(childrenOf(small.pid)).toEqual([]), POLL);
+  expect((await run(host, ["true"])).code).toBe(0);
+  await small[Symbol.asyncDispose]();
+  limit[Symbol.dispose]();
 });
