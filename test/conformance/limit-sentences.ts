@@ -30,9 +30,12 @@ export function limitSentences({ fixture, subject }: Suite): void {
   test("a sandbox whose agent the kernel kills for memory ends by it", async () => {
     const sandbox = await fixture().start({ memoryBytes: 32 * MIB });
     const mark = uniqueMark();
-    // A file in memory counts for nobody, so that the process is smaller than the limit.
-    const script =
-      "dd if=/dev/zero of=/dev/shm/file bs=1M count=12; read line; dd if=/dev/zero of=/dev/null bs=64M count=1";
+    // It must not be the first choice itself, and a file in memory, which counts for nobody, keeps it smaller than the limit.
+    const script = `
+      echo 0 > /proc/self/oom_score_adj
+      dd if=/dev/zero of=/dev/shm/file bs=1M count=12
+      read line
+      dd if=/dev/zero of=/dev/null bs=64M count=1`;
     const exec = await sandbox.guest.exec(
       { argv: ["sh", "-c", script, mark], env: {}, stdin: true },
       () => {},

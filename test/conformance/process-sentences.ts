@@ -28,7 +28,8 @@ export function processSentences({ fixture }: Suite): void {
       ["sh", "-c", `sleep ${mark} & sleep ${mark} & echo ready; wait`],
       "ready",
     );
-    expect(processesWith(mark)).toHaveLength(2);
+    // Forked when it says so, but not yet running sleep.
+    await expect.poll(() => processesWith(mark)).toHaveLength(2);
     exec.signal(15, "group");
     expect(await exec.exit).toMatchObject({ signal: 15 });
     await noProcessWith(mark);
@@ -39,6 +40,7 @@ export function processSentences({ fixture }: Suite): void {
     const { guest } = await fixture().start();
     const mark = uniqueMark();
     const { exec } = await startUntil(guest, ["sh", "-c", `sleep ${mark} & echo ready; wait`], "ready");
+    await expect.poll(() => processesWith(mark)).toHaveLength(1);
     exec.signal(15, "process");
     expect(await exec.exit).toMatchObject({ signal: 15 });
     expect(processesWith(mark)).toHaveLength(1);
