@@ -1,4 +1,3 @@
-import { Duplex } from "node:stream";
 import Docker from "dockerode";
 import type { ContainerInspectInfo } from "dockerode";
 import { AgentConnection } from "../../../agent/connection.ts";
@@ -7,7 +6,8 @@ import type { BackendReport } from "../../../protocol/node.ts";
 import type { Backend, BackendCapabilities, Json, StartRequest } from "../../backend.ts";
 import { startAborted } from "../../start-aborted.ts";
 import { agentArchive } from "./agent-archive.ts";
-import { AttachStream } from "./attach-stream.ts";
+import { attach, reattach } from "./agent-link.ts";
+import type { AttachStream } from "./attach-stream.ts";
 import { containerName, containerOptions, labels } from "./container-options.ts";
 import { removeContainer } from "./container-removal.ts";
 import { asDSecError, connectionCode, statusOf } from "./docker-error.ts";
@@ -95,16 +95,12 @@ export class DockerBackend implements Backend {
         cause: parsed.error,
       });
     }
-    const { containerId } = parsed.data;
-    let stream: AttachStream | undefined;
+    const container = this.#docker.getContainer(parsed.data.containerId);
     try {
-      const info = await this.#docker.getContainer(containerId).inspect({ abortSignal: signal });
-      assertAdoptable(id, info, this.#options.instance);
-      stream = await this.#attach(containerId);
-      const guest = await AgentConnection.open(stream, { resync: true, signal });
+      assertAdoptable(id, await container.inspect({ abortSignal: signal }), this.#options.instance);
+      const { stream, guest } = await reattach(container, signal);
       return await this.#hold(id, parsed.data, stream, guest);
     } catch (error) {
-      stream?.destroy();
       if (statusOf(error) === 404) {
         throw new DSecError("agent_lost", `the container of sandbox ${id} is gone`, { cause: error });
       }
@@ -153,7 +149,7 @@ export class DockerBackend implements Backend {
       const container = await this.#create(request, image);
       created = true;
       signal.throwIfAborted();
-      stream = await this.#attach(container.id);
+      stream = await attach(container);
       signal.throwIfAborted();
       await container.start();
       const guest = await AgentConnection.open(stream, { resync: false, signal });
@@ -199,15 +195,6 @@ export class DockerBackend implements Backend {
     );
     await container.putArchive(await agentArchive(agentPath), { path: "/" });
     return container;
-  }
-
-  async #attach(containerId: string): Promise<AttachStream> {
-    const connection = await this.#docker
-      .getContainer(containerId)
-      .attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true });
-    if (!(connection instanceof Duplex))
-      throw new DSecError("internal", "the attach stream goes one way only");
-    return new AttachStream(connection);
   }
 
   async #hold(
