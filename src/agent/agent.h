@@ -19,6 +19,8 @@ enum {
 	DATA_PREFIX = 9, /* stream u8, offset u64 */
 	CHANNELS_MAX = 4096,
 	STDIN_WINDOW = 65536,
+	STDIN_MAX = 65536, /* of one frame */
+	CONTENT_WINDOW = 524288, /* of a file's content */
 	WINDOW_DEFAULT = 131072,
 	WINDOW_MIN = 32768, /* one DATA frame always fits */
 	WINDOW_MAX = 4194304,

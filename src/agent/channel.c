@@ -111,6 +111,7 @@ static struct channel *channel_new(uint32_t number, enum kind kind)
 	channel->attached = true;
 	channel->window = WINDOW_DEFAULT;
 	channel->in.channel = number;
+	channel->in.window = STDIN_WINDOW;
 	channel->in.to.fd = channel->source.fd = channel->exec.status.fd = -1;
 	channel->exec.io[0].fd = channel->exec.io[1].fd = -1;
 	channel->exec.deadline = channel->exec.settle_at = channel->exec.retry_at = UINT64_MAX;
@@ -207,6 +208,8 @@ bool channel_frame(const struct frame *frame)
 			channel_ready(channel);
 		return true;
 	case F_STDIN_EOF:
+		if (!file_end(channel, payload, frame->length))
+			return false;
 		inbox_finish(&channel->in);
 		if (channel->kind == KIND_FILE)
 			file_finish(channel);

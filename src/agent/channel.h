@@ -52,7 +52,8 @@ struct channel {
 	uint64_t sent, acknowledged;
 	int source_error;
 	pid_t child; /* a file operation's, until reaped */
-	bool writing, confirmed, over;
+	bool writing, confirmed, over, hashed;
+	uint8_t hash[32]; /* of its content, where the host has told it */
 	struct exec exec;
 	struct dial dial;
 };

@@ -111,7 +111,7 @@ export class AgentConnection implements Guest {
     this.#window = window;
     this.live = live;
     this.closed = link.closed;
-    this.files = new AgentFiles(link, window);
+    this.files = new AgentFiles(link);
   }
 
   async exec(spec: GuestExecSpec, sink: OutputSink): Promise<GuestExec> {

@@ -22,7 +22,12 @@ export const Field = {
   length: 23,
   sha256: 24,
   fileFlags: 25,
+  archiveName: 26,
+  mtime: 27,
   record: 32,
+  skipped: 33,
+  entry: 34,
+  totals: 35,
 } as const;
 
 const PREFIX = 5;
@@ -58,6 +63,12 @@ export class FieldWriter {
   u64(tag: number, value: number): this {
     const bytes = Buffer.allocUnsafe(8);
     writeOffset(bytes, 0, value);
+    return this.bytes(tag, bytes);
+  }
+
+  i64(tag: number, value: bigint): this {
+    const bytes = Buffer.allocUnsafe(8);
+    bytes.writeBigInt64LE(value);
     return this.bytes(tag, bytes);
   }
 

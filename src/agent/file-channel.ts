@@ -1,27 +1,32 @@
 import { DSecError } from "../protocol/errors.ts";
 import { agentError, readFailure, type Subject } from "./agent-error.ts";
-import { allocFrame, encodeFrame, FrameType, PAYLOAD_AT, readOffset, writeOffset } from "./frame.ts";
-import type { GuestFileInfo } from "./guest.ts";
-import { readRecords } from "./file-record.ts";
+import { FileResults } from "./file-record.ts";
+import { allocFrame, CONTENT_WINDOW, encodeFrame, FrameType } from "./frame.ts";
+import { PAYLOAD_AT, readOffset, writeOffset } from "./frame.ts";
+import type { ContentSink, GuestFileInfo } from "./guest.ts";
 import type { Channel, Link } from "./link.ts";
 import { StdinWindow } from "./stdin-window.ts";
 
 /** What a file operation does with what comes back. */
 export interface FileChannelOptions {
   readonly subject: Subject;
-  readonly onContent?: (chunk: Buffer) => void | Promise<void>;
+  readonly onContent?: ContentSink;
+  /** Gets the description, before the content. */
+  readonly begun?: ((info: GuestFileInfo) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** One file operation. The agent ends it with EXIT or ERROR, except when the host releases it before. */
 export class FileChannel implements Channel {
   readonly content: StdinWindow;
-  readonly records: GuestFileInfo[] = [];
+  readonly results = new FileResults();
   readonly #link: Link;
   readonly #number: number;
   readonly #options: FileChannelOptions;
   readonly #started = Promise.withResolvers<void>();
   readonly #done = Promise.withResolvers<void>();
   #consumed = 0;
+  #isOver = false;
   #acknowledged = 0;
   /** What the consumer still works at; the end waits for it. */
   #consuming: Promise<void> | undefined;
@@ -30,10 +35,16 @@ export class FileChannel implements Channel {
     this.#link = link;
     this.#number = number;
     this.#options = options;
-    this.content = new StdinWindow(link, number);
+    this.content = new StdinWindow(link, number, { window: CONTENT_WINDOW, keeps: true });
     // Only writes wait for the start, and their end fails in the same way.
     this.#started.promise.catch(() => {});
     this.#done.promise.catch(() => {});
+    const { signal } = options;
+    if (signal === undefined) return;
+    const abort = (): void => this.fail(asError(signal.reason));
+    signal.addEventListener("abort", abort, { once: true });
+    const settled = (): void => signal.removeEventListener("abort", abort);
+    this.#done.promise.then(settled, settled);
   }
 
   /** A write's temporary file is there. */
@@ -45,13 +56,18 @@ export class FileChannel implements Channel {
     return this.#done.promise;
   }
 
+  /** Nothing is sent or received any more. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
   onFrame(type: number, payload: Buffer): void {
     switch (type) {
       case FrameType.started:
         this.#started.resolve();
         break;
       case FrameType.fileResult:
-        this.records.push(...readRecords(payload));
+        this.#describe(payload);
         break;
       case FrameType.data:
         this.#accept(payload.subarray(9), readOffset(payload, 1) + payload.length - 9);
@@ -63,7 +79,7 @@ export class FileChannel implements Channel {
         this.#end();
         break;
       case FrameType.error:
-        this.fail(agentError(readFailure(payload), this.#options.subject, "file_error"), false);
+        this.fail(agentError(readFailure(payload), this.#subject(), "file_error"), false);
         break;
       default:
     }
@@ -87,9 +103,24 @@ export class FileChannel implements Channel {
     if (this.#link.forget(this.#number) && release) {
       this.#link.send(encodeFrame(FrameType.release, this.#number));
     }
+    this.#isOver = true;
     this.content.drop();
     this.#started.reject(error);
     this.#done.reject(error);
+  }
+
+  #describe(payload: Buffer): void {
+    const isFirst = this.results.records.length === 0;
+    this.results.add(payload);
+    const [info] = this.results.records;
+    if (isFirst && info !== undefined) this.#options.begun?.(info);
+  }
+
+  #subject(): Subject {
+    const { subject } = this.#options;
+    const entry = this.results.entry?.toString();
+    if (entry === undefined) return subject;
+    return { sentence: `${subject.sentence}: ${entry}`, details: { ...subject.details, entry } };
   }
 
   #accept(chunk: Buffer, end: number): void {
@@ -129,6 +160,7 @@ export class FileChannel implements Channel {
 
   #end(): void {
     this.#link.forget(this.#number);
+    this.#isOver = true;
     this.content.drop();
     this.#started.resolve();
     this.#done.resolve(this.#consuming);

@@ -1,6 +1,7 @@
 import { Field, readFields } from "./fields.ts";
 import { readOffset } from "./frame.ts";
-import type { FileType, GuestFileInfo } from "./guest.ts";
+import { errnoName } from "./agent-error.ts";
+import type { FileType, GuestArchiveResult, GuestFileInfo } from "./guest.ts";
 
 /** By `S_IFMT >> 12`. */
 const types: Readonly<Record<number, FileType>> = {
@@ -14,6 +15,8 @@ const types: Readonly<Record<number, FileType>> = {
 };
 
 const NAME_AT = 31;
+/** An agent tells no more; one that was tampered with might. */
+const MOST_SKIPPED = 100;
 
 function readRecord(record: Buffer): GuestFileInfo {
   const nameEnd = NAME_AT + record.readUInt16LE(NAME_AT - 2);
@@ -31,9 +34,33 @@ function readRecord(record: Buffer): GuestFileInfo {
   };
 }
 
-/** The entries of a FILE_RESULT. */
-export function readRecords(payload: Buffer): GuestFileInfo[] {
-  const records: GuestFileInfo[] = [];
-  for (const { tag, value } of readFields(payload)) if (tag === Field.record) records.push(readRecord(value));
-  return records;
+/** What the FILE_RESULTs of one operation say. */
+export class FileResults {
+  readonly records: GuestFileInfo[] = [];
+  /** Which entry an ERROR is about. */
+  entry: Buffer | undefined;
+  readonly #skipped: { readonly path: Buffer; readonly errno: string }[] = [];
+  #totals = { entries: 0, bytes: 0, skippedCount: 0 };
+
+  add(payload: Buffer): void {
+    for (const { tag, value } of readFields(payload)) {
+      if (tag === Field.record) this.records.push(readRecord(value));
+      else if (tag === Field.entry) this.entry = Buffer.from(value.subarray(4));
+      else if (tag === Field.skipped && this.#skipped.length < MOST_SKIPPED)
+        this.#skipped.push({
+          errno: errnoName(value.readUInt32LE(0)) ?? "EIO",
+          path: Buffer.from(value.subarray(4)),
+        });
+      else if (tag === Field.totals)
+        this.#totals = {
+          entries: readOffset(value, 0),
+          bytes: readOffset(value, 8),
+          skippedCount: readOffset(value, 16),
+        };
+    }
+  }
+
+  get archive(): GuestArchiveResult {
+    return { ...this.#totals, skipped: this.#skipped };
+  }
 }

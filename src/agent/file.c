@@ -33,17 +33,29 @@ static bool read_large(const struct field *field, uint64_t *value, bool *present
 	return *value <= INT64_MAX;
 }
 
-/* A path of the frame, ended by a zero. NULL for what is none. */
-static char *read_path(const struct field *field, char *copy)
+/* A name of the frame, ended by a zero. NULL for what is none. */
+static char *read_name(const struct field *field, char *copy)
 {
-	if (field->length == 0 || field->length >= 4096 || field->bytes[0] != '/' || memchr(field->bytes, 0, field->length))
+	if (field->length == 0 || field->length >= 4096 || memchr(field->bytes, 0, field->length))
 		return NULL;
 	memcpy(copy, field->bytes, field->length);
 	copy[field->length] = 0;
 	return copy;
 }
 
-static bool parse_request(const uint8_t *fields, size_t length, struct file_request *request, char paths[2][4096])
+static char *read_path(const struct field *field, char *copy)
+{
+	return field->length > 0 && field->bytes[0] == '/' ? read_name(field, copy) : NULL;
+}
+
+/* Both ways: an archive goes by one name in its root, and only renaming needs a second path. */
+static bool has_its_names(const struct file_request *request)
+{
+	return (request->operation == OP_RENAME) == (request->second != NULL) &&
+	       (request->operation == OP_ARCHIVE) == (request->name != NULL);
+}
+
+static bool parse_request(const uint8_t *fields, size_t length, struct file_request *request, char paths[3][4096])
 {
 	const uint8_t *at = fields, *end = fields + length;
 	struct field field;
@@ -88,24 +100,32 @@ static bool parse_request(const uint8_t *fields, size_t length, struct file_requ
 		case 25:
 			good = read_number(&field, &request->flags, NULL);
 			break;
+		case 26:
+			good = (request->name = read_name(&field, paths[2])) != NULL;
+			break;
+		case 27:
+			good = request->has_mtime = field.length == 8;
+			if (good)
+				request->mtime = (int64_t)get64(field.bytes);
+			break;
 		default:
 			good = false;
 		}
 	}
-	return good && !malformed && request->path && request->operation >= OP_READ && request->operation <= OP_RENAME &&
-	       (request->operation == OP_RENAME) == (request->second != NULL) && request->window >= WINDOW_MIN &&
-	       request->window <= WINDOW_MAX && request->flags <= (FILE_RECURSIVE | FILE_NO_FOLLOW);
+	return good && !malformed && request->path && request->operation >= OP_READ && request->operation <= OP_EXTRACT &&
+	       has_its_names(request) && request->window >= WINDOW_MIN && request->window <= WINDOW_MAX &&
+	       request->flags <= FILE_FLAGS;
 }
 
 enum error_code file_open(struct channel *channel, const uint8_t *fields, size_t length, int *error)
 {
-	static char paths[2][4096];
+	static char paths[3][4096];
 	struct file_request request;
 	if (!parse_request(fields, length, &request, paths))
 		return E_MALFORMED;
 	int talk[2] = { -1, -1 }, content[2] = { -1, -1 };
 	pid_t pid = -1;
-	channel->writing = request.operation == OP_WRITE;
+	channel->writing = request.operation == OP_WRITE || request.operation == OP_EXTRACT;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, talk) == 0 &&
 	    (!channel->writing || pipe2(content, O_CLOEXEC) == 0)) {
 		const struct file_fds fds = { content[0], talk[1] };
@@ -132,6 +152,7 @@ enum error_code file_open(struct channel *channel, const uint8_t *fields, size_t
 	channel->source.fd = talk[0];
 	channel->in.to.fd = content[1];
 	channel->in.end = END_CLOSE;
+	channel->in.window = CONTENT_WINDOW;
 	watch_set(&channel->source, EV_SOURCE, channel->number, EPOLLIN);
 	return 0;
 }
@@ -143,13 +164,24 @@ void file_event(struct channel *channel, enum event event)
 	channel_ready(channel);
 }
 
+bool file_end(struct channel *channel, const uint8_t *hash, size_t length)
+{
+	if (length != 0 && (length != sizeof channel->hash || channel->kind != KIND_FILE))
+		return false;
+	channel->hashed = length > 0;
+	memcpy(channel->hash, hash, length);
+	return true;
+}
+
 /* The end of the content alone could also be the end of the host. */
 void file_finish(struct channel *channel)
 {
 	if (!channel->in.finished || channel->confirmed || channel->source.fd < 0)
 		return;
 	channel->confirmed = true;
-	(void)!send(channel->source.fd, "", 1, MSG_NOSIGNAL);
+	uint8_t confirmation[33] = { 0 };
+	memcpy(confirmation + 1, channel->hash, sizeof channel->hash);
+	(void)!send(channel->source.fd, confirmation, channel->hashed ? sizeof confirmation : 1, MSG_NOSIGNAL);
 }
 
 bool file_emit(struct channel *channel)
@@ -160,6 +192,9 @@ bool file_emit(struct channel *channel)
 	struct iovec parts[2] = { { &type, 1 }, { out_begin(F_DATA, channel->number), DATA_PREFIX + DATA_MAX } };
 	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
 	ssize_t got = recvmsg(channel->source.fd, &message, 0);
+	/* It ended without having read the confirmation. What it said before is still there. */
+	if (got < 0 && errno == ECONNRESET)
+		got = recvmsg(channel->source.fd, &message, 0);
 	if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
 		watch_set(&channel->source, EV_SOURCE, channel->number, EPOLLIN);
 		return false;

@@ -4,21 +4,28 @@
 
 #include "agent.h"
 
-enum operation { OP_READ = 1, OP_WRITE, OP_STAT, OP_LIST, OP_MKDIR, OP_REMOVE, OP_RENAME };
-enum { FILE_RECURSIVE = 1, FILE_NO_FOLLOW = 2 };
+enum operation { OP_READ = 1, OP_WRITE, OP_STAT, OP_LIST, OP_MKDIR, OP_REMOVE, OP_RENAME, OP_ARCHIVE, OP_EXTRACT };
+enum {
+	FILE_RECURSIVE = 1,
+	FILE_NO_FOLLOW = 2,
+	FILE_OWNERS = 4, /* extract: the archive says who owns what */
+	FILE_HASHED = 8, /* the content's hash comes with its end */
+	FILE_FLAGS = 15,
+};
 
 struct file_request {
 	enum operation operation;
-	const char *path, *second;
-	bool has_mode, has_uid, has_gid, has_length, has_hash;
+	const char *path, *second, *name; /* name: of the archive's root in it */
+	bool has_mode, has_uid, has_gid, has_length, has_hash, has_mtime;
 	uint32_t mode, uid, gid, flags, window;
 	uint64_t offset, length;
+	int64_t mtime; /* ns */
 	uint8_t hash[32];
 };
 
 struct file_fds {
 	int content; /* of a write: ends when the host is done or gone */
-	int talk;    /* sequenced packets; one byte from the agent confirms that the content was complete */
+	int talk;    /* sequenced packets; one from the agent confirms that the content was complete: a byte, perhaps its hash */
 };
 
 /* The process id, or -1 with errno. */

@@ -2,12 +2,36 @@ import { DSecError } from "../protocol/errors.ts";
 import { Field, FieldWriter } from "./fields.ts";
 import { FileChannel, type FileChannelOptions } from "./file-channel.ts";
 import { FrameType } from "./frame.ts";
-import type { GuestFileInfo, GuestFiles, GuestPath, GuestWriteOptions } from "./guest.ts";
+import type {
+  ContentSink,
+  GuestArchiveResult,
+  GuestContentOptions,
+  GuestExtractOptions,
+  GuestFileInfo,
+  GuestFiles,
+  GuestPath,
+  GuestReadOptions,
+  GuestWriteOptions,
+} from "./guest.ts";
 import type { Link } from "./link.ts";
 
-const Operation = { read: 1, write: 2, stat: 3, list: 4, mkdir: 5, remove: 6, rename: 7 } as const;
+const Operation = {
+  read: 1,
+  write: 2,
+  stat: 3,
+  list: 4,
+  mkdir: 5,
+  remove: 6,
+  rename: 7,
+  archive: 8,
+  extract: 9,
+} as const;
 const RECURSIVE = 1;
 const NO_FOLLOW = 2;
+const OWNERS = 4;
+const HASHED = 8;
+/** Bytes of a file or an archive that may be under way; nothing inside keeps them meanwhile. */
+const READ_WINDOW = 1_048_576;
 const PATH_MAX = 4095;
 const SLASH = 0x2f;
 
@@ -26,6 +50,10 @@ function pathBytes(path: GuestPath): Buffer {
   return bytes;
 }
 
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new DSecError("internal", String(error));
+}
+
 function about(verb: string, path: GuestPath): FileChannelOptions {
   const shown = shownPath(path);
   return { subject: { sentence: `cannot ${verb} ${shown}`, details: { path: shown } } };
@@ -34,22 +62,21 @@ function about(verb: string, path: GuestPath): FileChannelOptions {
 /** File operations over a connection to the agent. */
 export class AgentFiles implements GuestFiles {
   readonly #link: Link;
-  readonly #window: number;
 
-  constructor(link: Link, window: number) {
+  constructor(link: Link) {
     this.#link = link;
-    this.#window = window;
   }
 
   async read(
     path: GuestPath,
     range: { offset?: number; length?: number },
-    sink: (chunk: Buffer) => void | Promise<void>,
+    sink: ContentSink,
+    options: GuestReadOptions = {},
   ): Promise<GuestFileInfo> {
-    const fields = this.#request("read", path).u32(Field.window, this.#window);
+    const fields = this.#request("read", path).u32(Field.window, READ_WINDOW);
     if (range.offset !== undefined) fields.u64(Field.offset, range.offset);
     if (range.length !== undefined) fields.u64(Field.length, range.length);
-    return this.#one(fields, { ...about("read", path), onContent: sink });
+    return this.#one(fields, { ...about("read", path), ...options, onContent: sink });
   }
 
   async write(
@@ -62,24 +89,36 @@ export class AgentFiles implements GuestFiles {
     if (options.uid !== undefined) fields.u32(Field.uid, options.uid);
     if (options.gid !== undefined) fields.u32(Field.gid, options.gid);
     if (options.size !== undefined) fields.u64(Field.length, options.size);
-    if (options.sha256 !== undefined) fields.bytes(Field.sha256, options.sha256);
-    const channel = this.#start(fields, about("write", path));
-    await channel.started;
-    let refused = false;
-    channel.done.catch(() => {
-      refused = true;
-    });
-    try {
-      for await (const chunk of content) {
-        await channel.content.write(chunk);
-        // The agent refused meanwhile: the rest need not be produced.
-        if (refused) break;
-      }
-      channel.content.end();
-    } catch (error) {
-      channel.fail(error instanceof Error ? error : new DSecError("internal", String(error)));
-    }
+    if (options.mtimeMs !== undefined) fields.i64(Field.mtime, BigInt(Math.round(options.mtimeMs * 1e6)));
+    await this.#send(fields, about("write", path), content, options, 0);
+  }
+
+  async archive(
+    path: GuestPath,
+    options: GuestReadOptions & { readonly name: Uint8Array; readonly followSymlink: boolean },
+    sink: ContentSink,
+  ): Promise<GuestArchiveResult> {
+    const { name, followSymlink, begun, signal } = options;
+    const fields = this.#request("archive", path)
+      .u32(Field.window, READ_WINDOW)
+      .bytes(Field.archiveName, name);
+    if (!followSymlink) fields.u32(Field.fileFlags, NO_FOLLOW);
+    const channel = this.#start(fields, { ...about("archive", path), begun, signal, onContent: sink });
     await channel.done;
+    return channel.results.archive;
+  }
+
+  async extract(
+    path: GuestPath,
+    content: AsyncIterable<Uint8Array>,
+    options: GuestExtractOptions,
+  ): Promise<GuestArchiveResult> {
+    const fields = this.#request("extract", path);
+    if (options.uid !== undefined) fields.u32(Field.uid, options.uid);
+    if (options.gid !== undefined) fields.u32(Field.gid, options.gid);
+    const flags = options.owners ? OWNERS : 0;
+    const channel = await this.#send(fields, about("extract into", path), content, options, flags);
+    return channel.results.archive;
   }
 
   async stat(path: GuestPath, options: { followSymlink: boolean }): Promise<GuestFileInfo> {
@@ -91,7 +130,7 @@ export class AgentFiles implements GuestFiles {
   async list(path: GuestPath): Promise<GuestFileInfo[]> {
     const channel = this.#start(this.#request("list", path), about("list", path));
     await channel.done;
-    return channel.records;
+    return channel.results.records;
   }
 
   async mkdir(path: GuestPath, options: { parents: boolean; mode?: number }): Promise<void> {
@@ -116,7 +155,34 @@ export class AgentFiles implements GuestFiles {
     return new FieldWriter().u8(Field.operation, Operation[operation]).bytes(Field.path, pathBytes(path));
   }
 
+  /** Sends the content; resolves when the agent has put it in its place. */
+  async #send(
+    fields: FieldWriter,
+    subject: FileChannelOptions,
+    content: AsyncIterable<Uint8Array>,
+    { sha256, sha256AtEnd, signal }: GuestContentOptions,
+    flags: number,
+  ): Promise<FileChannel> {
+    if (sha256 !== undefined) fields.bytes(Field.sha256, sha256);
+    const allFlags = flags | (sha256AtEnd === undefined ? 0 : HASHED);
+    if (allFlags !== 0) fields.u32(Field.fileFlags, allFlags);
+    const channel = this.#start(fields, { ...subject, signal });
+    await channel.started;
+    const feed = async (): Promise<void> => {
+      for await (const chunk of content) {
+        await channel.content.write(chunk);
+        // The agent refused meanwhile: the rest need not be produced.
+        if (channel.isOver) return;
+      }
+      channel.content.end(sha256AtEnd?.());
+    };
+    feed().catch((error: unknown) => channel.fail(asError(error)));
+    await channel.done;
+    return channel;
+  }
+
   #start(fields: FieldWriter, options: FileChannelOptions): FileChannel {
+    options.signal?.throwIfAborted();
     const number = this.#link.allocate();
     const channel = new FileChannel(this.#link, number, options);
     this.#link.attach(number, channel);
@@ -127,7 +193,7 @@ export class AgentFiles implements GuestFiles {
   async #one(fields: FieldWriter, options: FileChannelOptions): Promise<GuestFileInfo> {
     const channel = this.#start(fields, options);
     await channel.done;
-    const [info] = channel.records;
+    const [info] = channel.results.records;
     if (!info)
       throw new DSecError("protocol_error", `${options.subject.sentence}: the agent did not describe it`);
     return info;

@@ -10,7 +10,7 @@ static bool length_fits(uint8_t type, uint32_t length)
 	case F_EXEC:
 		return length <= PAYLOAD_MAX;
 	case F_STDIN:
-		return length <= DATA_MAX;
+		return length <= STDIN_MAX;
 	case F_SIGNAL:
 		return length == 5;
 	case F_RESIZE:
@@ -22,6 +22,7 @@ static bool length_fits(uint8_t type, uint32_t length)
 	case F_PING:
 		return length == 8;
 	case F_STDIN_EOF:
+		return length == 0 || length == 32;
 	case F_RELEASE:
 		return length == 0;
 	case F_DIAL:

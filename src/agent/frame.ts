@@ -28,15 +28,20 @@ export const FrameType = {
 export const PROTOCOL_VERSION = 1;
 export const PAYLOAD_MAX = 262_144;
 export const WINDOW_DEFAULT = 131_072;
-/** Bytes of a DATA or STDIN frame, without its prefix. */
+/** Bytes of a DATA frame, without its prefix. */
 export const DATA_MAX = 32_768;
 export const STDIN_WINDOW = 65_536;
+/** As {@link STDIN_WINDOW}, of a file's content. */
+export const CONTENT_WINDOW = 524_288;
+/** Bytes of a STDIN frame. */
+export const STDIN_MAX = 65_536;
 /** Zero bytes that complete any frame an earlier host left cut off. */
 export const PADDING = PAYLOAD_MAX + 16;
 
 const HEADER = 9;
 const END = 0xa5;
 const NONCE_AT = HEADER + 4;
+const endMark = Buffer.from([END]);
 
 /** A frame with room for `length` payload bytes, which begin at {@link PAYLOAD_AT}. */
 export function allocFrame(type: number, channel: number, length: number): Buffer {
@@ -49,6 +54,15 @@ export function allocFrame(type: number, channel: number, length: number): Buffe
 }
 
 export const PAYLOAD_AT = HEADER;
+
+/** What goes before and after a payload that is not to be copied. */
+export function frameAround(type: number, channel: number, length: number): { head: Buffer; tail: Buffer } {
+  const head = Buffer.allocUnsafe(HEADER);
+  head[0] = type;
+  head.writeUInt32LE(channel, 1);
+  head.writeUInt32LE(length, 5);
+  return { head, tail: endMark };
+}
 
 export function encodeFrame(type: number, channel: number, payload?: Uint8Array): Buffer {
   const frame = allocFrame(type, channel, payload?.length ?? 0);

@@ -92,27 +92,77 @@ export interface GuestFileInfo {
   readonly linkTarget?: Buffer;
 }
 
-export interface GuestWriteOptions {
+/** What the inside is given to check a content by. */
+export interface GuestContentOptions {
+  /** The content's expected SHA-256, 32 bytes. */
+  readonly sha256?: Buffer;
+  /** The same, asked for once the content has ended. */
+  readonly sha256AtEnd?: () => Buffer;
+  /** Ends the operation; what it has not put in its place is gone then. */
+  readonly signal?: AbortSignal;
+}
+
+export interface GuestWriteOptions extends GuestContentOptions {
   readonly mode?: number;
   readonly uid?: number;
   readonly gid?: number;
   /** Bytes the content must have. */
   readonly size?: number;
-  /** The content's expected SHA-256, 32 bytes. */
-  readonly sha256?: Buffer;
+  /** Milliseconds since the epoch; now by default. */
+  readonly mtimeMs?: number;
+}
+
+export interface GuestReadOptions {
+  /** Called before the content comes. */
+  readonly begun?: (info: GuestFileInfo) => void;
+  readonly signal?: AbortSignal;
+}
+
+export interface GuestExtractOptions extends GuestContentOptions {
+  /** Whether the archive says who owns what; otherwise uid and gid do, by default root, and no set-id bits are set. */
+  readonly owners: boolean;
+  readonly uid?: number;
+  readonly gid?: number;
+}
+
+/** What became of an archive. */
+export interface GuestArchiveResult {
+  readonly entries: number;
+  /** Bytes of the files in it. */
+  readonly bytes: number;
+  /** What was left out; the first hundred by name, under `path` as in the archive. */
+  readonly skipped: readonly { readonly path: Buffer; readonly errno: string }[];
+  readonly skippedCount: number;
 }
 
 /** An absolute path inside the sandbox. Bytes, since names need not be UTF-8. */
 export type GuestPath = string | Uint8Array;
+
+/** Receives content in order; more comes when the promise has resolved. */
+export type ContentSink = (chunk: Buffer) => void | Promise<void>;
 
 /** File operations, resolved inside the sandbox. Paths are absolute; failures carry the guest's errno. */
 export interface GuestFiles {
   read(
     path: GuestPath,
     range: { offset?: number; length?: number },
-    sink: (chunk: Buffer) => void | Promise<void>,
+    sink: ContentSink,
+    options?: GuestReadOptions,
   ): Promise<GuestFileInfo>;
+  /** Resolves when the content was checked and is in its place. Its chunks must not be changed afterwards. */
   write(path: GuestPath, content: AsyncIterable<Uint8Array>, options: GuestWriteOptions): Promise<void>;
+  /** A file or a tree as a tar archive, in which it goes by `name`. Only a symlink at the end of the path is followed, if asked. */
+  archive(
+    path: GuestPath,
+    options: GuestReadOptions & { readonly name: Uint8Array; readonly followSymlink: boolean },
+    sink: ContentSink,
+  ): Promise<GuestArchiveResult>;
+  /** Takes a tar archive apart in a directory. Nothing of it gets elsewhere; each entry is whole or not there. */
+  extract(
+    path: GuestPath,
+    content: AsyncIterable<Uint8Array>,
+    options: GuestExtractOptions,
+  ): Promise<GuestArchiveResult>;
   stat(path: GuestPath, options: { followSymlink: boolean }): Promise<GuestFileInfo>;
   list(path: GuestPath): Promise<GuestFileInfo[]>;
   mkdir(path: GuestPath, options: { parents: boolean; mode?: number }): Promise<void>;

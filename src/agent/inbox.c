@@ -85,7 +85,7 @@ void inbox_pump(struct inbox *inbox)
 
 enum inbox_result inbox_put(struct inbox *inbox, const uint8_t *bytes, size_t length)
 {
-	if (length > STDIN_WINDOW - (size_t)(inbox->received - inbox->acknowledged))
+	if (length > inbox->window - (size_t)(inbox->received - inbox->acknowledged))
 		return PUT_BEYOND_WINDOW;
 	if (inbox->ended)
 		return PUT_DONE;
@@ -107,12 +107,12 @@ enum inbox_result inbox_put(struct inbox *inbox, const uint8_t *bytes, size_t le
 	if (length == 0)
 		return PUT_DONE;
 	if (!inbox->bytes) {
-		inbox->bytes = malloc(STDIN_WINDOW);
+		inbox->bytes = malloc(inbox->window);
 		inbox->head = inbox->tail = 0;
 		if (!inbox->bytes)
 			return PUT_NO_MEMORY;
 	}
-	if (inbox->tail + length > STDIN_WINDOW) {
+	if (inbox->tail + length > inbox->window) {
 		memmove(inbox->bytes, inbox->bytes + inbox->head, inbox->tail - inbox->head);
 		inbox->tail -= inbox->head;
 		inbox->head = 0;
@@ -132,5 +132,5 @@ void inbox_finish(struct inbox *inbox)
 bool inbox_ack_due(const struct inbox *inbox)
 {
 	uint64_t due = inbox->handed - inbox->acknowledged;
-	return due > 0 && (due >= STDIN_WINDOW / 4 || inbox->handed == inbox->received);
+	return due > 0 && (due >= inbox->window / 4 || inbox->handed == inbox->received);
 }

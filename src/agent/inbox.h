@@ -13,6 +13,7 @@ enum inbox_end {
 struct inbox {
 	struct watch to; /* fd -1: everything is dropped, or not open yet */
 	uint32_t channel;
+	uint32_t window; /* bytes that may be on their way */
 	enum inbox_end end;
 	bool waiting;  /* the receiver is not there yet */
 	bool ended;    /* nothing more comes from the host */

@@ -66,7 +66,7 @@ export class Link {
   }
 
   /** What is sent in one tick leaves in one write. */
-  send(frame: Buffer): void {
+  send(frame: Uint8Array): void {
     if (this.#lost) return;
     if (!this.#corked) {
       this.#corked = true;

@@ -1,6 +1,8 @@
 /* FIPS 180-4. */
 #include "sha256.h"
 
+#include "sha256_x86.h"
+
 static const uint32_t K[64] = {
 	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
 	0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,
@@ -38,6 +40,19 @@ static void compress(uint32_t state[8], const uint8_t *block)
 		state[i] += s[i];
 }
 
+static void compress_all(uint32_t state[8], const uint8_t *bytes, size_t count)
+{
+	static int usable = -1;
+	if (usable < 0)
+		usable = sha256_x86_usable();
+	if (usable) {
+		sha256_x86_blocks(state, bytes, count, K);
+		return;
+	}
+	for (; count > 0; count--, bytes += 64)
+		compress(state, bytes);
+}
+
 void sha256_init(struct sha256 *hash)
 {
 	static const uint32_t start[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -57,11 +72,10 @@ void sha256_add(struct sha256 *hash, const uint8_t *bytes, size_t length)
 		length -= take;
 		if (filled + take < 64)
 			return;
-		compress(hash->state, hash->block);
+		compress_all(hash->state, hash->block, 1);
 	}
-	for (; length >= 64; bytes += 64, length -= 64)
-		compress(hash->state, bytes);
-	memcpy(hash->block, bytes, length);
+	compress_all(hash->state, bytes, length / 64);
+	memcpy(hash->block, bytes + length / 64 * 64, length % 64);
 }
 
 void sha256_end(struct sha256 *hash, uint8_t digest[32])

@@ -1,4 +1,5 @@
-import { allocFrame, DATA_MAX, encodeFrame, FrameType, PAYLOAD_AT, STDIN_WINDOW } from "./frame.ts";
+import { allocFrame, encodeFrame, frameAround, FrameType } from "./frame.ts";
+import { PAYLOAD_AT, STDIN_MAX, STDIN_WINDOW } from "./frame.ts";
 import type { Link } from "./link.ts";
 
 interface Waiting {
@@ -6,26 +7,35 @@ interface Waiting {
   readonly done: () => void;
 }
 
+/** Payloads from this size on are sent from where they are: copying costs more than two writes. */
+const COPIED_BELOW = 16_384;
+
 /** The host's side of one channel's incoming bytes: at most a window of them beyond what the agent has handed on. */
 export class StdinWindow {
   readonly #link: Link;
   readonly #channel: number;
+  readonly #window: number;
+  readonly #keeps: boolean;
   readonly #waiting: Waiting[] = [];
   #sent = 0;
   #acknowledged = 0;
   #ended = false;
+  #trailer: Buffer | undefined;
   #dropping = false;
   #onDrained: (() => void) | undefined;
 
-  constructor(link: Link, channel: number) {
+  /** @param options.keeps whether what is written stays unchanged for good, so that it need not be copied */
+  constructor(link: Link, channel: number, options: { window?: number; keeps?: boolean } = {}) {
     this.#link = link;
     this.#channel = channel;
+    this.#window = options.window ?? STDIN_WINDOW;
+    this.#keeps = options.keeps ?? false;
   }
 
   /** Takes up where an earlier connection stood. Nothing is sent until the agent says how much it has handed on. */
   resumeAt(received: number): void {
     this.#sent = received;
-    this.#acknowledged = received - STDIN_WINDOW;
+    this.#acknowledged = received - this.#window;
   }
 
   write(chunk: Uint8Array): Promise<void> {
@@ -43,9 +53,11 @@ export class StdinWindow {
     else this.#waiting.push({ chunk: rest, done });
   }
 
-  end(): void {
+  /** @param trailer goes with the end, e.g. a hash of everything */
+  end(trailer?: Buffer): void {
     if (this.#ended || this.#dropping) return;
     this.#ended = true;
+    this.#trailer = trailer;
     if (this.#waiting.length === 0) this.#sendEnd();
   }
 
@@ -81,22 +93,31 @@ export class StdinWindow {
   }
 
   #sendEnd(): void {
-    this.#link.send(encodeFrame(FrameType.stdinEof, this.#channel));
+    this.#link.send(encodeFrame(FrameType.stdinEof, this.#channel, this.#trailer));
   }
 
   /** Sends what fits and returns the rest. */
   #send(chunk: Uint8Array): Uint8Array {
     let at = 0;
     while (at < chunk.length) {
-      const room = STDIN_WINDOW - (this.#sent - this.#acknowledged);
-      const length = Math.min(room, DATA_MAX, chunk.length - at);
+      const room = this.#window - (this.#sent - this.#acknowledged);
+      const length = Math.min(room, STDIN_MAX, this.#window / 2, chunk.length - at);
       if (length <= 0) break;
-      const frame = allocFrame(FrameType.stdin, this.#channel, length);
-      frame.set(chunk.subarray(at, at + length), PAYLOAD_AT);
-      this.#link.send(frame);
+      this.#sendPart(chunk.subarray(at, at + length));
       this.#sent += length;
       at += length;
     }
     return chunk.subarray(at);
+  }
+
+  #sendPart(bytes: Uint8Array): void {
+    if (this.#keeps && bytes.length >= COPIED_BELOW) {
+      const { head, tail } = frameAround(FrameType.stdin, this.#channel, bytes.length);
+      for (const part of [head, bytes, tail]) this.#link.send(part);
+      return;
+    }
+    const frame = allocFrame(FrameType.stdin, this.#channel, bytes.length);
+    frame.set(bytes, PAYLOAD_AT);
+    this.#link.send(frame);
   }
 }

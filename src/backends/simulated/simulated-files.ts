@@ -1,7 +1,19 @@
-import { createHash } from "node:crypto";
+import { createHash, type Hash } from "node:crypto";
 import { posix } from "node:path";
-import type { GuestFileInfo, GuestFiles, GuestWriteOptions } from "../../agent/guest.ts";
+import type {
+  ContentSink,
+  GuestArchiveResult,
+  GuestExtractOptions,
+  GuestFileInfo,
+  GuestFiles,
+  GuestPath,
+  GuestReadOptions,
+  GuestWriteOptions,
+} from "../../agent/guest.ts";
 import { DSecError } from "../../protocol/errors.ts";
+import { readTar } from "../../protocol/tar-decode.ts";
+import { encodeTarHeader, tarEnd } from "../../protocol/tar-encode.ts";
+import { tarPadding } from "../../protocol/tar-member.ts";
 import type { Timers } from "./timers.ts";
 
 interface Entry {
@@ -26,6 +38,7 @@ const messages = {
   EINVAL: "Invalid argument",
   EDQUOT: "Disk quota exceeded",
   EBADMSG: "Content or size does not match",
+  EOPNOTSUPP: "Operation not supported",
 } as const;
 
 /** Files and directories in memory; no symlinks and no permissions. */
@@ -58,33 +71,42 @@ export class SimulatedFiles implements GuestFiles {
   }
 
   async read(
-    path: string,
+    path: GuestPath,
     range: { offset?: number; length?: number },
-    sink: (chunk: Buffer) => void | Promise<void>,
+    sink: ContentSink,
+    { begun, signal }: GuestReadOptions = {},
   ): Promise<GuestFileInfo> {
     const entry = this.#get(path);
     if (entry.content === undefined) throw failure("EISDIR", path);
+    begun?.(info(path, entry));
     const offset = range.offset ?? 0;
     const end = Math.min(entry.content.length, offset + (range.length ?? Infinity));
     for (let at = offset; at < end; at += CHUNK) {
+      signal?.throwIfAborted();
       await sink(Buffer.from(entry.content.subarray(at, Math.min(end, at + CHUNK))));
     }
     return info(path, entry);
   }
 
-  async write(path: string, content: AsyncIterable<Uint8Array>, options: GuestWriteOptions): Promise<void> {
+  async write(
+    path: GuestPath,
+    content: AsyncIterable<Uint8Array>,
+    options: GuestWriteOptions,
+  ): Promise<void> {
     const target = this.#inDirectory(path);
     const chunks: Uint8Array[] = [];
     let size = 0;
     for await (const chunk of content) {
+      options.signal?.throwIfAborted();
       size += chunk.length;
       if (this.#usedBytes + size > this.#limitBytes) throw failure("EDQUOT", path);
       chunks.push(Uint8Array.from(chunk));
     }
     const bytes = Buffer.concat(chunks);
     const sizeDiffers = options.size !== undefined && options.size !== size;
-    const hashDiffers =
-      options.sha256 !== undefined && !createHash("sha256").update(bytes).digest().equals(options.sha256);
+    const digest = createHash("sha256").update(bytes).digest();
+    const expected = [options.sha256, options.sha256AtEnd?.()];
+    const hashDiffers = expected.some((hash) => hash !== undefined && !digest.equals(hash));
     if (sizeDiffers || hashDiffers) throw failure("EBADMSG", path);
     const old = this.#entries.get(target);
     if (old !== undefined && old.content === undefined) throw failure("EISDIR", path);
@@ -94,15 +116,69 @@ export class SimulatedFiles implements GuestFiles {
       mode: options.mode ?? old?.mode ?? 0o644,
       uid: options.uid ?? old?.uid ?? 0,
       gid: options.gid ?? old?.gid ?? 0,
-      mtimeMs: this.#timers.now(),
+      mtimeMs: options.mtimeMs ?? this.#timers.now(),
     });
   }
 
-  async stat(path: string): Promise<GuestFileInfo> {
+  async archive(
+    path: GuestPath,
+    { name, begun, signal }: GuestReadOptions & { readonly name: Uint8Array },
+    sink: ContentSink,
+  ): Promise<GuestArchiveResult> {
+    const top = normal(path);
+    begun?.(info(path, this.#get(path)));
+    const below = top === "/" ? "/" : `${top}/`;
+    let bytes = 0;
+    const found = [...this.#entries].filter(([key]) => key === top || key.startsWith(below)).sort();
+    for (const [key, { content, ...entry }] of found) {
+      signal?.throwIfAborted();
+      const isFile = content !== undefined;
+      const inside = key === top ? "" : `/${key.slice(below.length)}`;
+      const size = content?.length ?? 0;
+      const entryName = Buffer.concat([name, Buffer.from(`${inside}${isFile ? "" : "/"}`)]);
+      await sink(encodeTarHeader({ ...entry, name: entryName, type: isFile ? "file" : "directory", size }));
+      if (content !== undefined) await sink(Buffer.concat([content, Buffer.alloc(tarPadding(size))]));
+      bytes += size;
+    }
+    await sink(tarEnd);
+    return { entries: found.length, bytes, skipped: [], skippedCount: 0 };
+  }
+
+  async extract(
+    path: GuestPath,
+    content: AsyncIterable<Uint8Array>,
+    { owners, uid = 0, gid = 0, sha256, sha256AtEnd, signal }: GuestExtractOptions,
+  ): Promise<GuestArchiveResult> {
+    const hash = createHash("sha256");
+    const skipped: { path: Buffer; errno: string }[] = [];
+    let entries = 0;
+    let bytes = 0;
+    for await (const { type, name, content: file, ...member } of readTar(hashed(content, hash))) {
+      signal?.throwIfAborted();
+      const relative = posix.normalize(name.toString());
+      if (relative.startsWith("..") || relative.startsWith("/")) throw failure("EINVAL", name);
+      const target = posix.join(normal(path), relative);
+      const owner = owners ? { uid: member.uid, gid: member.gid } : { uid, gid };
+      if (type === "directory") await this.mkdir(target, { parents: true, mode: member.mode });
+      else if (type !== "file") skipped.push({ path: name, errno: "EOPNOTSUPP" });
+      else {
+        await this.mkdir(posix.dirname(target), { parents: true });
+        await this.write(target, file, { ...member, ...owner });
+      }
+      entries += 1;
+      bytes += member.size;
+    }
+    const digest = hash.digest();
+    for (const expected of [sha256, sha256AtEnd?.()])
+      if (expected !== undefined && !digest.equals(expected)) throw failure("EBADMSG", path);
+    return { entries, bytes, skipped, skippedCount: skipped.length };
+  }
+
+  async stat(path: GuestPath): Promise<GuestFileInfo> {
     return info(path, this.#get(path));
   }
 
-  async list(path: string): Promise<GuestFileInfo[]> {
+  async list(path: GuestPath): Promise<GuestFileInfo[]> {
     if (this.#get(path).content !== undefined) throw failure("ENOTDIR", path);
     const parent = normal(path);
     return [...this.#entries]
@@ -110,7 +186,7 @@ export class SimulatedFiles implements GuestFiles {
       .map(([name, entry]) => info(posix.basename(name), entry));
   }
 
-  async mkdir(path: string, options: { parents: boolean; mode?: number }): Promise<void> {
+  async mkdir(path: GuestPath, options: { parents: boolean; mode?: number }): Promise<void> {
     const target = normal(path);
     if (this.#entries.has(target)) {
       if (options.parents && this.isDirectory(target)) return;
@@ -121,7 +197,7 @@ export class SimulatedFiles implements GuestFiles {
     this.#entries.set(target, { mode: options.mode ?? 0o755, uid: 0, gid: 0, mtimeMs: this.#timers.now() });
   }
 
-  async remove(path: string, options: { recursive: boolean }): Promise<void> {
+  async remove(path: GuestPath, options: { recursive: boolean }): Promise<void> {
     this.#get(path);
     const target = normal(path);
     if (target === "/") throw failure("EINVAL", path);
@@ -133,7 +209,7 @@ export class SimulatedFiles implements GuestFiles {
     }
   }
 
-  async rename(from: string, to: string): Promise<void> {
+  async rename(from: GuestPath, to: GuestPath): Promise<void> {
     const moved = this.#get(from);
     const source = normal(from);
     const target = this.#inDirectory(to);
@@ -150,14 +226,14 @@ export class SimulatedFiles implements GuestFiles {
     }
   }
 
-  #get(path: string): Entry {
+  #get(path: GuestPath): Entry {
     const entry = this.#entries.get(normal(path));
     if (entry === undefined) throw failure("ENOENT", path);
     return entry;
   }
 
   /** The normal path, given that its directory exists. */
-  #inDirectory(path: string): string {
+  #inDirectory(path: GuestPath): string {
     const target = normal(path);
     const parent = this.#entries.get(posix.dirname(target));
     if (parent === undefined) throw failure("ENOENT", path);
@@ -166,13 +242,26 @@ export class SimulatedFiles implements GuestFiles {
   }
 }
 
-function normal(path: string): string {
+async function* hashed(content: AsyncIterable<Uint8Array>, hash: Hash): AsyncGenerator<Uint8Array> {
+  for await (const chunk of content) {
+    hash.update(chunk);
+    yield chunk;
+  }
+}
+
+/** Names here are text. */
+function textOf(path: GuestPath): string {
+  return typeof path === "string" ? path : Buffer.from(path).toString();
+}
+
+function normal(given: GuestPath): string {
+  const path = textOf(given);
   if (!path.startsWith("/")) throw failure("EINVAL", path);
   const normalized = posix.normalize(path);
   return normalized.length > 1 && normalized.endsWith("/") ? normalized.slice(0, -1) : normalized;
 }
 
-function info(name: string, entry: Entry): GuestFileInfo {
+function info(name: GuestPath, entry: Entry): GuestFileInfo {
   return {
     name: Buffer.from(name),
     type: entry.content === undefined ? "directory" : "file",
@@ -184,6 +273,7 @@ function info(name: string, entry: Entry): GuestFileInfo {
   };
 }
 
-function failure(errno: keyof typeof messages, path: string): DSecError {
+function failure(errno: keyof typeof messages, given: GuestPath): DSecError {
+  const path = textOf(given);
   return new DSecError("file_error", `${path}: ${messages[errno]}`, { details: { errno, path } });
 }

@@ -1,0 +1,196 @@
+import { DSecError } from "./errors.ts";
+import { tarBlock, tarChecksum, tarField, type TarMember, tarPadding, tarTypes } from "./tar-member.ts";
+
+/** A member with its content, which is to be read before the next member is asked for; what is left is skipped. */
+export interface TarEntry extends TarMember {
+  readonly content: AsyncIterable<Buffer>;
+}
+
+interface Extended {
+  name?: Buffer;
+  link?: Buffer;
+  size?: number;
+  uid?: number;
+  gid?: number;
+  mtimeMs?: number;
+}
+
+/** Bytes of an extended header. */
+const maxExtended = 1_048_576;
+const typeOf = new Map(tarTypes);
+
+/**
+ * The members of an archive. GNU's long names are understood, too; its formats for files with holes are not.
+ * @throws DSecError `protocol_error` for what is no archive, or ends before its end
+ */
+export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry, void, undefined> {
+  const bytes = new Bytes(source);
+  let extended: Extended = {};
+  for (;;) {
+    const block = await bytes.take(tarBlock);
+    if (block.every((byte) => byte === 0)) break;
+    if (number(block, tarField.checksum) !== tarChecksum(block)) throw broken("a checksum is wrong");
+    const flag = String.fromCharCode(block[tarField.type[0]] ?? 0);
+    const size = number(block, tarField.size);
+    if (flag === "x" || flag === "g" || flag === "L" || flag === "K") {
+      if (size > maxExtended) throw broken("an extended header is too long");
+      const data = Buffer.from(await bytes.take(size));
+      await bytes.skip(tarPadding(size));
+      if (flag === "x") extended = { ...extended, ...readRecords(data) };
+      else if (flag !== "g") extended[flag === "L" ? "name" : "link"] = data.subarray(0, endOfText(data));
+      continue;
+    }
+    const member = memberOf(block, flag, extended);
+    extended = {};
+    const content = new Content(bytes, member.size);
+    yield { ...member, content };
+    await content.skipRest();
+    await bytes.skip(tarPadding(member.size));
+  }
+  // what follows belongs to the stream, whose end says that it was whole
+  await bytes.drain();
+}
+
+function memberOf(block: Buffer, flag: string, extended: Extended): TarMember {
+  const isPosix = text(block, tarField.magic).toString("latin1") === "ustar";
+  const prefix =
+    isPosix && block[tarField.magic[0] + 5] === 0 ? text(block, tarField.prefix) : Buffer.alloc(0);
+  const plain = text(block, tarField.name);
+  const name = prefix.length > 0 ? Buffer.concat([prefix, Buffer.from("/"), plain]) : plain;
+  const member: TarMember = {
+    type: "file",
+    name: Buffer.from(name),
+    mode: number(block, tarField.mode) & 0o7777,
+    uid: number(block, tarField.uid),
+    gid: number(block, tarField.gid),
+    size: number(block, tarField.size),
+    mtimeMs: number(block, tarField.mtime) * 1000,
+    link: Buffer.from(text(block, tarField.link)),
+    ...extended,
+  };
+  const known = typeOf.get(flag) ?? (flag === "\0" || flag === "7" ? "file" : undefined);
+  if (known === undefined) throw broken(`${member.name.toString()} is of an unknown type`);
+  const isDirectory = known === "file" && member.name.at(-1) === 0x2f;
+  return { ...member, type: isDirectory ? "directory" : known };
+}
+
+function readRecords(data: Buffer): Extended {
+  const extended: Extended = {};
+  for (let at = 0; at < data.length;) {
+    const space = data.indexOf(0x20, at);
+    const length = space === -1 ? Number.NaN : Number(data.toString("latin1", at, space));
+    const equals = data.indexOf(0x3d, space);
+    const end = at + length - 1;
+    if (!Number.isSafeInteger(length) || equals === -1 || equals > end || data[end] !== 0x0a)
+      throw broken("an extended header is malformed");
+    const value = data.subarray(equals + 1, end);
+    if (value.includes(0)) throw broken("an extended header has a zero in it");
+    apply(extended, data.toString("latin1", space + 1, equals), value);
+    at = end + 1;
+  }
+  return extended;
+}
+
+function apply(extended: Extended, key: string, value: Buffer): void {
+  if (key === "path") extended.name = value;
+  else if (key === "linkpath") extended.link = value;
+  else if (key === "mtime") extended.mtimeMs = Number(value.toString()) * 1000;
+  else if (key === "size" || key === "uid" || key === "gid") extended[key] = count(value.toString());
+  else if (key.startsWith("GNU.sparse.")) throw broken("it has a file in GNU's format for holes");
+}
+
+function count(digits: string): number {
+  const value = Number(digits);
+  if (!Number.isSafeInteger(value) || value < 0) throw broken("a number is out of range");
+  return value;
+}
+
+/** Octal digits, or, with the first bit set, a binary number. */
+function number(block: Buffer, [at, length]: readonly [number, number]): number {
+  const first = block[at] ?? 0;
+  if ((first & 0x80) === 0) {
+    const digits = block.toString("latin1", at, at + length).replace(/^ +|[\0 ][^]*$/g, "");
+    if (!/^[0-7]*$/.test(digits)) throw broken("a number is malformed");
+    return digits === "" ? 0 : Number.parseInt(digits, 8);
+  }
+  let value = BigInt(first & 0x7f);
+  for (const byte of block.subarray(at + 1, at + length)) value = (value << 8n) | BigInt(byte);
+  return count(String(BigInt.asIntN(8 * length - 1, value)));
+}
+
+function endOfText(bytes: Buffer): number {
+  const zero = bytes.indexOf(0);
+  return zero === -1 ? bytes.length : zero;
+}
+
+function text(block: Buffer, [at, length]: readonly [number, number]): Buffer {
+  const field = block.subarray(at, at + length);
+  return field.subarray(0, endOfText(field));
+}
+
+function broken(reason: string): DSecError {
+  return new DSecError("protocol_error", `this is no tar archive that can be read: ${reason}`);
+}
+
+/** The content of one member, once. */
+class Content implements AsyncIterable<Buffer> {
+  readonly #bytes: Bytes;
+  #left: number;
+
+  constructor(bytes: Bytes, size: number) {
+    this.#bytes = bytes;
+    this.#left = size;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Buffer, void, undefined> {
+    while (this.#left > 0) {
+      const part = await this.#bytes.some(this.#left);
+      this.#left -= part.length;
+      yield part;
+    }
+  }
+
+  async skipRest(): Promise<void> {
+    await this.#bytes.skip(this.#left);
+    this.#left = 0;
+  }
+}
+
+class Bytes {
+  readonly #source: AsyncIterator<Uint8Array>;
+  #rest: Buffer = Buffer.alloc(0);
+
+  constructor(source: AsyncIterable<Uint8Array>) {
+    this.#source = source[Symbol.asyncIterator]();
+  }
+
+  /** At least one byte and at most so many, without a copy. */
+  async some(most: number): Promise<Buffer> {
+    while (this.#rest.length === 0) {
+      const next = await this.#source.next();
+      if (next.done === true) throw broken("it ends in the middle");
+      this.#rest = Buffer.from(next.value.buffer, next.value.byteOffset, next.value.byteLength);
+    }
+    const part = this.#rest.subarray(0, most);
+    this.#rest = this.#rest.subarray(part.length);
+    return part;
+  }
+
+  async take(length: number): Promise<Buffer> {
+    if (length === 0) return Buffer.alloc(0);
+    const first = await this.some(length);
+    if (first.length === length) return first;
+    const whole = Buffer.allocUnsafe(length);
+    let have = first.copy(whole);
+    while (have < length) have += (await this.some(length - have)).copy(whole, have);
+    return whole;
+  }
+
+  async skip(length: number): Promise<void> {
+    for (let left = length; left > 0;) left -= (await this.some(left)).length;
+  }
+
+  async drain(): Promise<void> {
+    while ((await this.#source.next()).done !== true);
+  }
+}
