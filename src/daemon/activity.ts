@@ -14,6 +14,9 @@ export interface ActivityParts {
   readonly expired: (entry: SandboxEntry) => void;
 }
 
+/** Milliseconds between two renewals by traffic: each is a write to the journal. */
+const usedMs = 5000;
+
 /**
  * Idleness. The deadline on disk has a version; a renewal is acknowledged after it was written, and an expiry ends the sandbox
  * only if the version it read is still the one on disk. While an exec runs the deadline is suspended.
@@ -54,6 +57,18 @@ export class Activity {
       sandboxes.becomeIdle(entry, clock.now());
       this.#arm(entry);
     }
+  }
+
+  /** Bytes went to or came from one of its ports: renews the deadline, now and then. Open connections without bytes do not. */
+  used(entry: SandboxEntry): void {
+    const { sandboxes, clock } = this.#parts;
+    const { record } = entry;
+    const { ttlRunningStop } = record.spec;
+    const now = clock.now();
+    const pauseMs = ttlRunningStop === 0 ? usedMs : Math.min(usedMs, ttlRunningStop * 250);
+    if (now - record.lastActiveAt < pauseMs || record.state !== "running" || entry.activeExecs > 0) return;
+    sandboxes.becomeIdle(entry, now);
+    this.#arm(entry);
   }
 
   /** An idle deadline is due. Returns when to look again. */

@@ -22,6 +22,7 @@ import { diskOf, MachineSampler } from "./machine.ts";
 import { Metrics } from "./metrics.ts";
 import { NodeStatusReader } from "./node-status.ts";
 import type { DaemonOptions } from "./options.ts";
+import { Ports } from "./ports/ports.ts";
 import type { Provisioner } from "./provisioner.ts";
 import { Retention } from "./retention.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
@@ -80,8 +81,12 @@ export function assemble(parts: AssemblyParts) {
     },
     arm_idle: (entry) => activity.begin(entry),
     abort_start: (entry) => entry.start?.abort(stoppedError(entry)),
-    tear_down: (entry) => void ending.tearDown(entry),
+    tear_down: (entry) => {
+      ports.end(entry);
+      void ending.tearDown(entry);
+    },
     keep_record: (entry) => {
+      ports.end(entry);
       metrics.ended(entry.record.endReason ?? "unknown");
       retention.keep(entry);
     },
@@ -143,6 +148,7 @@ export function assemble(parts: AssemblyParts) {
     stopGraceMs: options.stopGraceMs,
     endsWith: (entry, exec, exit) => endWith(ending, entry, exec, exit),
   });
+  const ports: Ports = new Ports({ clock, sandboxes, activity });
   const retention: Retention = new Retention({
     log,
     sandboxes,
@@ -221,6 +227,7 @@ export function assemble(parts: AssemblyParts) {
     ending,
     starting,
     gate,
+    ports,
     status,
     /** Nothing new is taken from now on. */
     cordon: (): void => {

@@ -9,6 +9,7 @@ import { type Clock, systemClock } from "./clock.ts";
 import { assemble, type Daemon } from "./assembly.ts";
 import { serveHistory } from "./http/history-routes.ts";
 import { serveNode } from "./http/node-routes.ts";
+import { servePorts } from "./http/port-routes.ts";
 import { serveSandboxes } from "./http/sandbox-routes.ts";
 import { Journal } from "./journal/journal.ts";
 import { LocalProvisioner } from "./local-provisioner.ts";
@@ -121,6 +122,7 @@ function serve(daemon: Daemon, options: DaemonOptions, log: Logger): WireServer 
   const server = new WireServer({ role: "daemon", version: daemon.version, token: options.token, log });
   serveSandboxes(server, daemon);
   serveHistory(server, daemon);
+  servePorts(server, daemon);
   serveNode(server, daemon);
   return server;
 }

@@ -10,7 +10,7 @@ const graceMs = 10_000;
 
 /** Takes nothing new, ends the sandboxes if told to, lets starts and ends that are under way finish, and stops listening. */
 export async function shutDown(daemon: Daemon, server: WireServer, stopSandboxes: boolean): Promise<void> {
-  const { sandboxes, ending, clock, gate, execs } = daemon;
+  const { sandboxes, ending, clock, gate, ports, execs } = daemon;
   daemon.cordon();
   if (stopSandboxes)
     await mapBounded(sandboxes.live(), parallel, async (entry) =>
@@ -25,6 +25,7 @@ export async function shutDown(daemon: Daemon, server: WireServer, stopSandboxes
   const stopping = sandboxes.live().filter(({ record }) => record.state === "stopping");
   await within(clock, graceMs, Promise.all(stopping.map(async ({ ended }) => ended)));
   gate.close();
+  ports.close();
   execs.close();
   await server.close();
 }

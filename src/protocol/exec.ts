@@ -60,6 +60,8 @@ export const ExecRecord = z.object({
   state: z.enum(["running", "exited", "lost"]),
   recorded: z.boolean(),
   endsSandbox: z.boolean(),
+  stdin: z.boolean(),
+  tty: z.boolean(),
   startedAt: z.number(),
   endedAt: z.number().optional(),
   exit: ExecExit.optional(),
@@ -69,16 +71,41 @@ export type ExecRecord = z.infer<typeof ExecRecord>;
 export const ExecList = z.object({ items: z.array(ExecRecord) });
 export type ExecList = z.infer<typeof ExecList>;
 
+/** Bytes of each stream since the exec's start. */
+const StreamOffsets = z.strictObject({ stdout: z.int().min(0), stderr: z.int().min(0) });
+export type StreamOffsets = z.infer<typeof StreamOffsets>;
+
+/** What an attachment wants of a recorded exec. */
+export const AttachRequest = z.strictObject({
+  type: z.literal("attach"),
+  /** Where its output begins: now, at the start of what is recorded, or after what the client has already. */
+  from: z.union([z.enum(["now", "start"]), StreamOffsets]).default("now"),
+  /** To be the one client whose stdin the process reads. Leaving it does not end the process's stdin. */
+  stdin: z.boolean().default(false),
+});
+export type AttachRequest = z.infer<typeof AttachRequest>;
+export type AttachRequestInput = z.input<typeof AttachRequest>;
+
+const Signal = z.strictObject({ type: z.literal("signal"), signal: z.string().max(16) });
+
 /** The client's first frame is `start`; it may send at most `stdinWindow` bytes of stdin beyond what `credit` granted. */
 export const ClientControl = z.discriminatedUnion("type", [
   z.strictObject({ type: z.literal("start"), spec: ExecSpec }),
-  z.strictObject({ type: z.literal("signal"), signal: z.string().max(16) }),
+  Signal,
 ]);
 export type ClientControl = z.infer<typeof ClientControl>;
+
+/** The same for an attachment: its first frame is `attach`. */
+export const AttachControl = z.discriminatedUnion("type", [AttachRequest, Signal]);
+export type AttachControl = z.infer<typeof AttachControl>;
 
 export const ServerControl = z.discriminatedUnion("type", [
   z.object({ type: z.literal("started"), execId: z.string(), pid: z.int() }),
   z.object({ type: z.literal("credit"), bytes: z.int() }),
+  /** The answer to `attach`; the output that follows begins at `from`. */
+  z.object({ type: z.literal("attached"), execId: z.string(), pid: z.int(), from: StreamOffsets }),
+  /** Bytes of a stream that are not there: dropped by the recording's cap, or the reader was slower than it. */
+  z.object({ type: z.literal("gap"), stream: z.enum(["stdout", "stderr"]), bytes: z.int() }),
 ]);
 export type ServerControl = z.infer<typeof ServerControl>;
 

@@ -7,8 +7,10 @@ export interface Route {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   readonly path: string;
   readonly served: "coordinator" | "daemon" | "both";
-  /** The request is answered by an upgrade to WebSocket. */
+  /** The request is answered by an upgrade: to WebSocket, or to a tunnel. */
   readonly upgrade?: true;
+  /** Everything below the path, whatever the method, upgrades too. */
+  readonly below?: true;
 }
 
 const define = <T extends Record<string, Route>>(routes: T): T => routes;
@@ -44,6 +46,14 @@ export const routes = define({
   logs: { method: "GET", path: "/v1/sandboxes/:ref/logs", served: "both" },
   /** WebSocket, see exec.ts. */
   exec: { method: "GET", path: "/v1/sandboxes/:ref/exec", served: "both", upgrade: true },
+  /** WebSocket to a recorded exec, see exec.ts. */
+  attach: { method: "GET", path: "/v1/sandboxes/:ref/execs/:exec/attach", served: "both", upgrade: true },
+  /** Tunnel to a TCP port of the sandbox, see tunnel.ts. */
+  port: { method: "GET", path: "/v1/sandboxes/:ref/ports/:port", served: "both", upgrade: true },
+  /** HTTP to a port of the sandbox; the fleet's token or one of {@link createPortToken}. */
+  http: { method: "GET", path: "/v1/sandboxes/:ref/http/:port", served: "coordinator", below: true },
+  /** PortTokenRequest → 201 PortToken. */
+  createPortToken: { method: "POST", path: "/v1/sandboxes/:ref/tokens", served: "coordinator" },
   /** ReclaimRequest → ReclaimResult. */
   reclaim: { method: "POST", path: "/v1/reclaim", served: "both" },
   /** query SandboxFilter + cursor → NDJSON WatchEvent. */

@@ -2,6 +2,7 @@ import { WebSocketServer } from "ws";
 import type { Upgrade } from "../../wire/server/upgrades.ts";
 import { maxExecFrame } from "../../protocol/exec-frames.ts";
 import type { Clock } from "../clock.ts";
+import { reach } from "../reach.ts";
 import type { Sandboxes } from "../sandboxes.ts";
 import { ExecConnection } from "./exec-connection.ts";
 import type { Execs } from "./execs.ts";
@@ -34,10 +35,7 @@ export class ExecGate {
 
   /** @throws DSecError `not_found`, `ambiguous_reference`, `sandbox_not_running` */
   async upgrade({ request, socket, head, params }: Upgrade): Promise<void> {
-    const entry = this.#parts.sandboxes.find(params["ref"] ?? "");
-    if (entry.adoption !== undefined) await entry.adoption;
-    if (entry.record.state !== "running") await entry.start?.done.catch(() => undefined);
-    entry.requireRunning();
+    const entry = await reach(this.#parts.sandboxes, params["ref"] ?? "");
     this.#server.handleUpgrade(request, socket, head, (webSocket) => {
       const { execs, clock } = this.#parts;
       const connection = new ExecConnection(webSocket, entry, execs, () => clock.now());

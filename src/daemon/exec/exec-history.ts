@@ -90,6 +90,8 @@ function toRecord(exec: JournaledExec): ExecRecord {
     state: exec.state,
     recorded: isRecorded(exec.spec),
     endsSandbox: exec.spec.endsSandbox,
+    stdin: exec.spec.stdin,
+    tty: exec.spec.tty !== undefined,
     startedAt: exec.startedAt,
     ...(exec.endedAt === undefined ? {} : { endedAt: exec.endedAt }),
     ...(exec.exit === undefined ? {} : { exit: exec.exit }),

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import type { FastifyBaseLogger } from "fastify";
 import type { SandboxList } from "../../protocol/sandbox.ts";
-import { loadOrCreateToken } from "../../wire/server/authentication.ts";
+import { bearerAuthenticator, loadOrCreateToken } from "../../wire/server/authentication.ts";
 import type { TlsFiles } from "../../wire/server/listener.ts";
 import { WireServer } from "../../wire/server/server.ts";
 import { Creates } from "./creates.ts";
@@ -10,6 +10,9 @@ import { askAll } from "./fan-out.ts";
 import type { FleetNode, NodeOptions } from "./fleet-node.ts";
 import { Metrics } from "./metrics.ts";
 import { Orphans } from "./orphans.ts";
+import { PortAccess } from "./port-access.ts";
+import { PortProxy } from "./port-proxy.ts";
+import { PortTokens } from "./port-tokens.ts";
 import { Registry } from "./registry.ts";
 import { serveRoutes } from "./routes.ts";
 import { Store } from "./store.ts";
@@ -82,7 +85,9 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
     refused: ({ code }) => metrics.refused(code),
   });
   const shutdown = shutdownOf(options, registry);
-  serveRoutes(server, { registry, watcher, creates, metrics, owner, shutdown });
+  const tokens = new PortTokens(token, now);
+  const proxy = new PortProxy(registry, new PortAccess(bearerAuthenticator(token), tokens), log);
+  serveRoutes(server, { registry, watcher, creates, metrics, proxy, tokens, now, owner, shutdown });
   const sweep = setInterval(() => {
     store.sweepCreates(now() - keyLifetimeMs);
     registry.sweep();
@@ -91,6 +96,7 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
     clearInterval(sweep);
     watcher.close();
     await server.close();
+    proxy.close();
     orphans.close();
     registry.close();
     store.close();

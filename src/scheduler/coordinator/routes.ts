@@ -1,14 +1,20 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { DSecError } from "../../protocol/errors.ts";
-import { idempotencyHeader, type RouteName } from "../../protocol/routes.ts";
+import type { PortToken, PortTokenRequest } from "../../protocol/port.ts";
+import { idempotencyHeader, type RouteName, routePath } from "../../protocol/routes.ts";
+import type { Sandbox } from "../../protocol/sandbox.ts";
 import type { WireServer } from "../../wire/server/server.ts";
+import { checkTunnel } from "../../wire/server/tunnels.ts";
 import type { Creates } from "./creates.ts";
 import { FleetWatch } from "./fleet-watch.ts";
 import { forward } from "./forward.ts";
 import { listSandboxes, reclaim } from "./list.ts";
+import { locate } from "./locate.ts";
 import type { Metrics } from "./metrics.ts";
+import type { PortProxy } from "./port-proxy.ts";
+import type { PortTokens } from "./port-tokens.ts";
 import type { Registry } from "./registry.ts";
-import { checkWebSocket, spliceExec } from "./splice.ts";
+import { checkWebSocket, splice } from "./splice.ts";
 import type { Watcher } from "./watcher.ts";
 
 export interface RouteParts {
@@ -16,6 +22,10 @@ export interface RouteParts {
   readonly watcher: Watcher;
   readonly creates: Creates;
   readonly metrics: Metrics;
+  readonly proxy: PortProxy;
+  readonly tokens: PortTokens;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
   /** Whom the token belongs to. */
   readonly owner: string;
   readonly shutdown: ((sandboxes: "keep" | "stop") => void) | undefined;
@@ -31,6 +41,8 @@ const forwarded: readonly RouteName[] = [
   "waitSandbox",
   "listEvents",
   "listExecs",
+  "listSessions",
+  "endSession",
   "logs",
 ];
 
@@ -38,10 +50,19 @@ const forwarded: readonly RouteName[] = [
 export function serveRoutes(server: WireServer, parts: RouteParts): void {
   const { registry, watcher, creates, metrics, owner } = parts;
   for (const route of forwarded) server.handleRaw(route, async (call) => forward(registry, route, call));
-  server.handleUpgrade("exec", async (upgrade) => {
-    checkWebSocket(upgrade);
-    await spliceExec(registry, upgrade);
+  for (const route of ["exec", "attach"] as const)
+    server.handleUpgrade(route, async (upgrade) => {
+      checkWebSocket(upgrade);
+      await splice(registry, route, upgrade);
+    });
+  server.handleUpgrade("port", async (upgrade) => {
+    checkTunnel(upgrade);
+    await splice(registry, "port", upgrade);
   });
+  server.handleBelow("http", parts.proxy);
+  server.handle("createPortToken", async ({ params, body, signal }) =>
+    issueToken(parts, params.ref, body, signal),
+  );
   server.handle("createSandbox", async ({ body, headers, requestId, signal }) => {
     const begun = performance.now();
     const count = (outcome: string): void => metrics.created(outcome, (performance.now() - begun) / 1000);
@@ -76,6 +97,25 @@ export function serveRoutes(server: WireServer, parts: RouteParts): void {
     // the answer goes out first
     setImmediate(() => shutdown(query.sandboxes));
   });
+}
+
+/** The token is for the sandbox's id: a name may be another's tomorrow. */
+async function issueToken(
+  { registry, tokens, now }: RouteParts,
+  given: string,
+  { port, ttl }: PortTokenRequest,
+  signal: AbortSignal,
+): Promise<PortToken> {
+  const { node, ref } = await locate(registry, given, signal);
+  const { id } = await node.client.json<Sandbox>("getSandbox", { params: { ref }, signal });
+  const expires = Math.floor(now() / 1000) + ttl;
+  return {
+    token: tokens.issue({ sandbox: id, port, expires }),
+    sandbox: id,
+    port,
+    expiresAt: expires * 1000,
+    path: `${routePath("http", { ref: id, port: String(port) })}/`,
+  };
 }
 
 function idempotencyKey(headers: IncomingHttpHeaders): string | undefined {

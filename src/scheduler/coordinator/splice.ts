@@ -1,10 +1,10 @@
-import { connect as connectPlain, isIP, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { connect as connectTls } from "node:tls";
 import { DSecError } from "../../protocol/errors.ts";
-import { routePath } from "../../protocol/routes.ts";
-import { type Address, parseAddress } from "../../wire/address.ts";
+import { type RouteName, routePath } from "../../protocol/routes.ts";
+import { parseAddress } from "../../wire/address.ts";
 import { connectionError } from "../../wire/client/connection-error.ts";
+import { connectEvent, openSocket } from "../../wire/client/half-open-socket.ts";
 import type { Upgrade } from "../../wire/server/upgrades.ts";
 import type { FleetNode } from "./fleet-node.ts";
 import { locate } from "./locate.ts";
@@ -12,8 +12,6 @@ import type { Registry } from "./registry.ts";
 
 /** Milliseconds the node has to answer the upgrade: it may have to resume the sandbox first. */
 const answerMs = 60_000;
-/** Milliseconds of silence after which TCP asks whether the other end still is there. */
-const keepAliveMs = 15_000;
 
 /** Headers of the handshake that are the client's and the node's business. */
 const passedOn = [
@@ -26,13 +24,13 @@ const passedOn = [
 ];
 
 /**
- * Hands an exec's connection over to the sandbox's node: sends the upgrade request there, then joins the two sockets. The node's
+ * Hands the connection of an exec, an attachment or a tunnel over to the sandbox's node: sends the upgrade request there, then joins the two sockets. The node's
  * 101 or refusal passes through like everything after it. Half-closes, errors and back-pressure pass too; nothing is
  * kept here but what the sockets hold.
  */
-export async function spliceExec(registry: Registry, upgrade: Upgrade): Promise<void> {
-  const { request, socket: client, head, closing } = upgrade;
-  const located = locate(registry, upgrade.params["ref"] ?? "");
+export async function splice(registry: Registry, route: RouteName, upgrade: Upgrade): Promise<void> {
+  const { request, socket: client, head, params, closing } = upgrade;
+  const located = locate(registry, params["ref"] ?? "");
   const { node, ref } = located instanceof Promise ? await located : located;
   const upstream = await connect(node);
   if (client.destroyed) {
@@ -44,7 +42,7 @@ export async function spliceExec(registry: Registry, upgrade: Upgrade): Promise<
     return typeof value === "string" ? [`${name}: ${value}\r\n`] : [];
   });
   upstream.write(
-    `GET ${routePath("exec", { ref })} HTTP/1.1\r\nhost: ${node.name}\r\nauthorization: Bearer ${node.token}\r\n${lines.join("")}\r\n`,
+    `GET ${routePath(route, { ...params, ref })} HTTP/1.1\r\nhost: ${node.name}\r\nauthorization: Bearer ${node.token}\r\n${lines.join("")}\r\n`,
   );
   if (head.length > 0) upstream.write(head);
   join(client, upstream, closing);
@@ -53,9 +51,7 @@ export async function spliceExec(registry: Registry, upgrade: Upgrade): Promise<
 /** Resolves with a connected socket that may be half-closed. */
 function connect(node: FleetNode): Promise<Socket> {
   const address = parseAddress(node.address);
-  const tls = address.kind === "tcp" && address.tls;
-  const socket = open(address, node.ca);
-  if (address.kind === "tcp") socket.setKeepAlive(true, keepAliveMs);
+  const socket = openSocket(address, node.ca);
   return new Promise((resolve, reject) => {
     const fail = (error: Error): void => {
       socket.destroy();
@@ -64,26 +60,11 @@ function connect(node: FleetNode): Promise<Socket> {
     };
     socket.setTimeout(answerMs, () => fail(new Error(`no connection within ${answerMs} ms`)));
     socket.once("error", fail);
-    socket.once(tls ? "secureConnect" : "connect", () => {
+    socket.once(connectEvent(address), () => {
       socket.off("error", fail);
       resolve(socket);
     });
   });
-}
-
-function open(address: Address, ca: string | Buffer | undefined): Socket {
-  if (address.kind === "unix") return connectPlain({ path: address.path, allowHalfOpen: true });
-  const { host, port } = address;
-  if (!address.tls) return connectPlain({ host, port, allowHalfOpen: true, noDelay: true });
-  // the types of tls.connect lack allowHalfOpen
-  const options = {
-    host,
-    port,
-    allowHalfOpen: true,
-    ...(isIP(host) === 0 ? { servername: host } : {}),
-    ...(ca === undefined ? {} : { ca }),
-  };
-  return connectTls(options);
 }
 
 /** Each end's bytes, its end and its failure become the other's. */
@@ -116,5 +97,5 @@ function join(client: Duplex, upstream: Socket, closing: AbortSignal): void {
 /** Refuses what is not a WebSocket upgrade before a node is bothered. @throws DSecError `invalid_argument` */
 export function checkWebSocket({ request }: Upgrade): void {
   if (request.headers.upgrade?.toLowerCase() !== "websocket")
-    throw new DSecError("invalid_argument", "an exec is answered by an upgrade to WebSocket only");
+    throw new DSecError("invalid_argument", "this is answered by an upgrade to WebSocket only");
 }

@@ -5,7 +5,7 @@ import { dirname } from "node:path";
 import { DSecError } from "../../protocol/errors.ts";
 
 /** Throws `unauthenticated` unless the request carries the token. */
-export type Authenticator = (request: IncomingMessage) => void;
+export type Authenticator = (request: Pick<IncomingMessage, "headers">) => void;
 
 const scheme = /^bearer +/i;
 

@@ -3,6 +3,7 @@ import { ExecList } from "../../protocol/exec.ts";
 import { LogLine } from "../../protocol/exec.ts";
 import { NodeName, SandboxId, SandboxRef } from "../../protocol/names.ts";
 import { NodeList, NodeRegistration, NodeStatus, ServerVersion } from "../../protocol/node.ts";
+import { Port, PortToken, PortTokenRequest } from "../../protocol/port.ts";
 import type { RouteName } from "../../protocol/routes.ts";
 import {
   Placement,
@@ -158,6 +159,32 @@ export const contracts = define({
     schema: LogLine,
   },
   exec: { summary: "Run a command over a WebSocket", params: ref, status: 101, answer: "upgrade" },
+  attach: {
+    summary: "Follow a recorded command over a WebSocket, and write to it",
+    params: ref.extend({ exec: z.string().min(1).max(128) }),
+    status: 101,
+    answer: "upgrade",
+  },
+  port: {
+    summary: "Tunnel to a TCP port of a sandbox",
+    params: ref.extend({ port: Port }),
+    status: 101,
+    answer: "upgrade",
+  },
+  http: {
+    summary: "HTTP to a port of a sandbox: every method, everything below this path, upgrades too",
+    params: ref.extend({ port: Port }),
+    status: 200,
+    answer: "upgrade",
+  },
+  createPortToken: {
+    summary: "A credential for one port of one sandbox",
+    params: ref,
+    body: PortTokenRequest,
+    status: 201,
+    answer: "json",
+    schema: PortToken,
+  },
   reclaim: {
     summary: "End idle sandboxes now",
     body: ReclaimRequest,

@@ -55,7 +55,14 @@ export async function listen(
 
 function makeServer(address: Address, handler: RequestListener, tls: TlsFiles | undefined): Server {
   const probes = { keepAlive: true, keepAliveInitialDelay: probeAfterMs };
-  const options = { keepAliveTimeout: keepAliveMs, headersTimeout: 30_000, noDelay: true, ...probes };
+  const options = {
+    keepAliveTimeout: keepAliveMs,
+    headersTimeout: 30_000,
+    // an upload takes as long as it takes
+    requestTimeout: 0,
+    noDelay: true,
+    ...probes,
+  };
   if (address.kind === "unix" || !address.tls) return createHttpServer(options, handler);
   if (tls === undefined)
     throw new DSecError(

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
@@ -11,6 +12,7 @@ import { toProblem } from "../../protocol/problem-codec.ts";
 import { maxBodyBytes, type RouteName, routes } from "../../protocol/routes.ts";
 import { z } from "zod";
 import { parseAddress } from "../address.ts";
+import { type BelowHandler, BelowRoutes } from "./below.ts";
 import { bearerAuthenticator } from "./authentication.ts";
 import { type Call, type Handler, type RawHandler, withSignal } from "./call.ts";
 import { type Contract, contracts, type Result } from "./contracts.ts";
@@ -40,6 +42,8 @@ const closeGraceMs = 2000;
  */
 export class WireServer {
   readonly #app: FastifyInstance;
+  readonly #log: FastifyBaseLogger;
+  readonly #below = new BelowRoutes();
   readonly #upgrades: Upgrades;
   readonly #closing = new AbortController();
   readonly #listeners: Listener[] = [];
@@ -48,7 +52,8 @@ export class WireServer {
 
   constructor(options: WireServerOptions) {
     const authenticate = bearerAuthenticator(options.token);
-    this.#upgrades = new Upgrades(authenticate, this.#closing.signal);
+    this.#log = options.log;
+    this.#upgrades = new Upgrades(authenticate, this.#below, this.#closing.signal);
     this.#app = fastify({
       loggerInstance: options.log,
       logController: new LogController({ disableRequestLogging: true }),
@@ -155,6 +160,12 @@ export class WireServer {
     this.#upgrades.handle(name, handler);
   }
 
+  /** Serves everything below a route's path. Its handler authenticates by itself. */
+  handleBelow(name: RouteName, handler: BelowHandler): void {
+    this.#served.add(name);
+    this.#below.handle(name, handler);
+  }
+
   /**
    * Listens on `unix:/path`, `http://127.0.0.1:port` or `https://host:port`; may be called for several addresses.
    * @returns the address as a client would give it
@@ -165,7 +176,7 @@ export class WireServer {
     await this.#app.ready();
     const listener = await listen(
       parsed,
-      (request, response) => this.#app.routing(request, response),
+      (request, response) => void this.#route(request, response),
       tls,
       (server) => {
         this.#upgrades.attach(server);
@@ -192,6 +203,21 @@ export class WireServer {
     grace.abort();
     await cut;
     await this.#app.close();
+  }
+
+  async #route(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    try {
+      const below = this.#below.find(request.url ?? "/");
+      if (below === undefined) this.#app.routing(request, response);
+      else {
+        const { params, rest } = below;
+        await below.handler.request({ request, response, params, rest, closing: this.closing });
+      }
+    } catch (error) {
+      const known = asDSecError(error);
+      logFailure(this.#log, known);
+      sendProblem(response, known);
+    }
   }
 
   #cut(): void {

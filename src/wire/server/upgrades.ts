@@ -4,6 +4,7 @@ import type { Duplex } from "node:stream";
 import { DSecError } from "../../protocol/errors.ts";
 import { type RouteName, routes } from "../../protocol/routes.ts";
 import type { Authenticator } from "./authentication.ts";
+import type { BelowRoutes } from "./below.ts";
 import { asDSecError, sendRawProblem } from "./problems.ts";
 import { matchPath } from "./route-match.ts";
 
@@ -25,10 +26,12 @@ export class Upgrades {
   readonly #handlers = new Map<RouteName, UpgradeHandler>();
   readonly #sockets = new Set<Duplex>();
   readonly #authenticate: Authenticator;
+  readonly #below: BelowRoutes;
   readonly #closing: AbortSignal;
 
-  constructor(authenticate: Authenticator, closing: AbortSignal) {
+  constructor(authenticate: Authenticator, below: BelowRoutes, closing: AbortSignal) {
     this.#authenticate = authenticate;
+    this.#below = below;
     this.#closing = closing;
   }
 
@@ -58,9 +61,16 @@ export class Upgrades {
     this.#sockets.add(socket);
     socket.once("close", () => this.#sockets.delete(socket));
     const written = socket.bytesWritten;
+    const connection = { request, socket, head, closing: this.#closing };
     try {
+      const below = this.#below.find(request.url ?? "/");
+      if (below !== undefined) {
+        const { params, rest } = below;
+        await below.handler.upgrade({ ...connection, params, rest });
+        return;
+      }
       const { handler, params } = this.#route(request);
-      await handler({ request, socket, head, params, closing: this.#closing });
+      await handler({ ...connection, params });
     } catch (error) {
       if (socket.bytesWritten === written) sendRawProblem(socket, asDSecError(error));
       else socket.destroy();

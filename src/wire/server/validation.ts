@@ -9,7 +9,7 @@ const places: Readonly<Record<Part, string>> = { params: "path", query: "query",
  * @throws DSecError `invalid_argument` whose message is one sentence naming the field; details.issues holds all of them
  */
 export function parsePart<S extends z.ZodType>(part: Part, schema: S, value: unknown): z.output<S> {
-  const result = schema.safeParse(part === "query" ? coerceQuery(schema, value) : (value ?? {}));
+  const result = schema.safeParse(part === "body" ? (value ?? {}) : coerceStrings(schema, value));
   if (result.success) return result.data;
   const issues = result.error.issues.flatMap((issue) => describe(issue, part));
   const [first] = issues;
@@ -34,8 +34,8 @@ function lowerFirst(text: string): string {
   return text.charAt(0).toLowerCase() + text.slice(1);
 }
 
-/** Turns the strings of a query into what its schema expects; what does not fit is left for the schema to refuse. */
-function coerceQuery(schema: z.ZodType, query: unknown): unknown {
+/** Turns the strings of a path or query into what its schema expects; what does not fit is left for the schema to refuse. */
+function coerceStrings(schema: z.ZodType, query: unknown): unknown {
   if (typeof query !== "object" || query === null) return {};
   const shape = "shape" in schema.def ? (schema.def.shape as Readonly<Record<string, z.core.$ZodType>>) : {};
   return Object.fromEntries(
