@@ -142,7 +142,9 @@ test("a sweep removes what nobody keeps, in whatever state, and spares the rest"
 });
 
 test("a runtime that a killed daemon left at work is ended before anything is swept", async () => {
-  const args = ["--root", join(fixture.runDir, "sandboxes/x/runtime"), "run", "--bundle", "/b", "x"].join(" ");
+  const args = ["--root", join(fixture.runDir, "sandboxes/x/runtime"), "run", "--bundle", "/b", "x"].join(
+    " ",
+  );
   const script = `setsid sh -c 'echo $$; sleep 600; :' runc ${args} &`;
   const parent = spawn("sh", ["-c", script], { stdio: ["ignore", "pipe", "ignore"] });
   const [line] = (await once(parent.stdout, "data")) as [Buffer];

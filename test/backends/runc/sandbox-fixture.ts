@@ -151,12 +151,10 @@ export class SandboxFixture implements AsyncDisposable {
 
   /** What of a sandbox can be found on the machine: mounts, control groups, the runtime's state, files. */
   traces(id: string): string[] {
-    const files = [join(this.runDir, "runc", id), join(this.runDir, "sandboxes", id)].filter((path) =>
-      existsSync(path),
-    );
+    const directory = join(this.runDir, "sandboxes", id);
     const mounts = listMounts().filter(({ target }) => target.includes(id));
     return [
-      ...files,
+      ...(existsSync(directory) ? [directory] : []),
       ...mounts.map(({ target }) => target),
       ...detectCgroups().cgroup(`/${this.instance}/${id}`).directories(),
     ];
