@@ -168,10 +168,15 @@ static void settle(struct channel *channel)
 	channel_ready(channel);
 }
 
+static bool is_killing(const struct exec *exec)
+{
+	return (exec->tree_signals | exec->begun_signals) & 1ULL << (SIGKILL - 1);
+}
+
 static void settle_soon(struct channel *channel)
 {
 	struct exec *exec = &channel->exec;
-	if (!exec->reaped || exec->settled || (exec->tree_signals & 1ULL << (SIGKILL - 1)))
+	if (!exec->reaped || exec->settled || is_killing(exec))
 		return;
 	if (exec->terminal && exec->io[0].fd >= 0) {
 		exec->settle_at = loop_now() + TERMINAL_SETTLE_MS;
@@ -356,7 +361,7 @@ bool exec_emit(struct channel *channel)
 	}
 	/* A terminal whose last holder closed it has nothing left behind, whatever the clock says. */
 	if (exec->reaped && !exec->settled && exec->terminal && exec->eof[0] &&
-	    !(exec->tree_signals & 1ULL << (SIGKILL - 1)))
+	    !is_killing(exec))
 		settle(channel);
 	if (!channel->exit_sent && exec->settled && output_drained(exec, 0) && output_drained(exec, 1))
 		emit_exit(channel);

@@ -28,6 +28,7 @@ import { Retention } from "./retention.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
 import { Sandboxes } from "./sandboxes.ts";
 import { Semaphore } from "./semaphore.ts";
+import { NodeSessions } from "./sessions/node-sessions.ts";
 import { Starting, stoppedError } from "./starting.ts";
 import { UsedTotalsSampler } from "./usage.ts";
 import { packageVersion } from "./version.ts";
@@ -137,6 +138,7 @@ export function assemble(parts: AssemblyParts) {
     now: () => clock.now(),
     failed: (error, sandbox, exec) => log.error({ err: error, sandbox, exec }, "recording had to stop"),
   });
+  const sessions = new NodeSessions({ clock, log, journal });
   const execs: Execs = new Execs({
     clock,
     log,
@@ -144,6 +146,7 @@ export function assemble(parts: AssemblyParts) {
     metrics,
     activity,
     recordings,
+    sessions,
     newId: parts.newId,
     stopGraceMs: options.stopGraceMs,
     endsWith: (entry, exec, exit) => endWith(ending, entry, exec, exit),
@@ -222,6 +225,7 @@ export function assemble(parts: AssemblyParts) {
     activity,
     recordings,
     execs,
+    sessions,
     retention,
     sweep,
     ending,

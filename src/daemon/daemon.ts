@@ -11,6 +11,7 @@ import { serveHistory } from "./http/history-routes.ts";
 import { serveNode } from "./http/node-routes.ts";
 import { servePorts } from "./http/port-routes.ts";
 import { serveSandboxes } from "./http/sandbox-routes.ts";
+import { serveSessions } from "./http/session-routes.ts";
 import { Journal } from "./journal/journal.ts";
 import { LocalProvisioner } from "./local-provisioner.ts";
 import { DaemonOptions, type DaemonOptionsInput } from "./options.ts";
@@ -122,6 +123,7 @@ function serve(daemon: Daemon, options: DaemonOptions, log: Logger): WireServer 
   const server = new WireServer({ role: "daemon", version: daemon.version, token: options.token, log });
   serveSandboxes(server, daemon);
   serveHistory(server, daemon);
+  serveSessions(server, daemon);
   servePorts(server, daemon);
   serveNode(server, daemon);
   return server;

@@ -1,12 +1,21 @@
 import { z } from "zod";
 import { Problem } from "./problem.ts";
 import { AbsolutePath, Env, UserSpec } from "./sandbox.ts";
+import { SessionOutcome, ShellSpec } from "./session.ts";
 
 const TerminalSize = z.strictObject({ rows: z.int().min(1).max(65_535), cols: z.int().min(1).max(65_535) });
 
 /** One process to start in a sandbox. `argv` is passed on exactly as given: no shell, no joining. */
 export const ExecSpec = z.strictObject({
-  argv: z.array(z.string().max(131_072).refine((value) => !value.includes("\0"), "must not contain NUL")).min(1).max(4096),
+  argv: z
+    .array(
+      z
+        .string()
+        .max(131_072)
+        .refine((value) => !value.includes("\0"), "must not contain NUL"),
+    )
+    .min(1)
+    .max(4096),
   env: Env.default({}),
   cwd: AbsolutePath.optional(),
   user: UserSpec.optional(),
@@ -41,6 +50,8 @@ export const ExecExit = z.object({
   stdoutBytes: z.number(),
   stderrBytes: z.number(),
   durationMs: z.number(),
+  /** Of a session's command. */
+  session: SessionOutcome.optional(),
 });
 export type ExecExit = z.infer<typeof ExecExit>;
 
@@ -88,9 +99,10 @@ export type AttachRequestInput = z.input<typeof AttachRequest>;
 
 const Signal = z.strictObject({ type: z.literal("signal"), signal: z.string().max(16) });
 
-/** The client's first frame is `start`; it may send at most `stdinWindow` bytes of stdin beyond what `credit` granted. */
+/** The client's first frame is `start` or `shell`; it may send at most `stdinWindow` bytes of stdin beyond what `credit` granted. */
 export const ClientControl = z.discriminatedUnion("type", [
   z.strictObject({ type: z.literal("start"), spec: ExecSpec }),
+  z.strictObject({ type: z.literal("shell"), spec: ShellSpec }),
   Signal,
 ]);
 export type ClientControl = z.infer<typeof ClientControl>;
@@ -113,7 +125,12 @@ export const Resize = TerminalSize;
 
 /** One line of recorded output (NDJSON). `data` is base64. `gap` marks bytes that the cap dropped between head and tail. */
 export const LogLine = z.discriminatedUnion("type", [
-  z.object({ type: z.literal("output"), stream: z.enum(["stdout", "stderr"]), time: z.number(), data: z.string() }),
+  z.object({
+    type: z.literal("output"),
+    stream: z.enum(["stdout", "stderr"]),
+    time: z.number(),
+    data: z.string(),
+  }),
   z.object({ type: z.literal("gap"), bytes: z.number() }),
   z.object({ type: z.literal("end"), exit: ExecExit.optional() }),
 ]);

@@ -42,6 +42,10 @@ export const routes = define({
   listEvents: { method: "GET", path: "/v1/sandboxes/:ref/events", served: "both" },
   /** → ExecList. */
   listExecs: { method: "GET", path: "/v1/sandboxes/:ref/execs", served: "both" },
+  /** → SessionList. */
+  listSessions: { method: "GET", path: "/v1/sandboxes/:ref/sessions", served: "both" },
+  /** Kills every process of the session → 204. */
+  endSession: { method: "DELETE", path: "/v1/sandboxes/:ref/sessions/:name", served: "both" },
   /** query exec (default: the one the sandbox ends with, else the newest recorded), follow, tail (lines), since (ms) → NDJSON LogLine. */
   logs: { method: "GET", path: "/v1/sandboxes/:ref/logs", served: "both" },
   /** WebSocket, see exec.ts. */
@@ -54,6 +58,24 @@ export const routes = define({
   http: { method: "GET", path: "/v1/sandboxes/:ref/http/:port", served: "coordinator", below: true },
   /** PortTokenRequest → 201 PortToken. */
   createPortToken: { method: "POST", path: "/v1/sandboxes/:ref/tokens", served: "coordinator" },
+  /** query FileReadQuery → bytes; header x-dsec-file: FileInfo. */
+  readFile: { method: "GET", path: "/v1/sandboxes/:ref/files", served: "both" },
+  /** query FileWriteQuery, bytes, optional trailer x-dsec-sha256 → FileWritten. */
+  writeFile: { method: "PUT", path: "/v1/sandboxes/:ref/files", served: "both" },
+  /** query FileStatQuery → FileInfo. */
+  statFile: { method: "GET", path: "/v1/sandboxes/:ref/files/stat", served: "both" },
+  /** query FileListQuery → FileList. */
+  listFiles: { method: "GET", path: "/v1/sandboxes/:ref/files/list", served: "both" },
+  /** DirectoryRequest → 204. */
+  makeDirectory: { method: "POST", path: "/v1/sandboxes/:ref/files/mkdir", served: "both" },
+  /** FileRemoval → 204. */
+  removeFile: { method: "POST", path: "/v1/sandboxes/:ref/files/remove", served: "both" },
+  /** FileRename → 204. */
+  renameFile: { method: "POST", path: "/v1/sandboxes/:ref/files/rename", served: "both" },
+  /** query ArchiveReadQuery → tar; trailer x-dsec-archive: ArchiveResult. */
+  readArchive: { method: "GET", path: "/v1/sandboxes/:ref/archive", served: "both" },
+  /** query ArchiveWriteQuery, tar, optional trailer x-dsec-sha256 → ArchiveResult. */
+  writeArchive: { method: "PUT", path: "/v1/sandboxes/:ref/archive", served: "both" },
   /** ReclaimRequest → ReclaimResult. */
   reclaim: { method: "POST", path: "/v1/reclaim", served: "both" },
   /** query SandboxFilter + cursor → NDJSON WatchEvent. */
@@ -73,6 +95,10 @@ export const routes = define({
 });
 
 export type RouteName = keyof typeof routes;
+
+/** Routes whose request or answer is content of any length. */
+export const contentRoutes = ["readFile", "writeFile", "readArchive", "writeArchive"] as const;
+export type ContentRoute = (typeof contentRoutes)[number];
 
 /** Fills a path's parameters, each encoded as one segment. */
 export function routePath(name: RouteName, params: Readonly<Record<string, string>> = {}): string {

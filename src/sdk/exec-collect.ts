@@ -1,8 +1,8 @@
 import { DSecError } from "../protocol/errors.ts";
 import type { ExecExit } from "../protocol/exec.ts";
-import { ExecConnection } from "./exec-connection.ts";
+import { ExecConnection, type ExecEvents } from "./exec-connection.ts";
 import { type Command, type ExecOptions, execSpec } from "./exec-options.ts";
-import { openExecSocket } from "./exec-socket.ts";
+import { type ExecSocket, openExecSocket } from "./exec-socket.ts";
 import type { Connection } from "./open-connection.ts";
 
 /** Bytes of stdout and stderr together that an exec collects unless told otherwise: 64 MiB. */
@@ -13,15 +13,33 @@ const timeoutGraceMs = 30_000;
 /** Receives output as it comes; a promise makes the process wait. */
 export type OutputCallback = (bytes: Buffer) => void | Promise<void>;
 
-export interface CollectOptions extends ExecOptions {
-  /** Given to the command as its standard input, then ended. Null stdin without it. */
-  readonly stdin?: string | Uint8Array | AsyncIterable<Uint8Array>;
+export interface OutputOptions {
   /** Receives stdout instead of the result. */
   readonly onStdout?: OutputCallback;
   /** Receives stderr instead of the result. */
   readonly onStderr?: OutputCallback;
   /** Most bytes of output to collect, default 64 MiB. Beyond, the command is killed and the call rejects with `output_too_large`. */
   readonly maxOutputBytes?: number;
+}
+
+export interface CollectOptions extends ExecOptions, OutputOptions {
+  /** Given to the command as its standard input, then ended. Null stdin without it. */
+  readonly stdin?: string | Uint8Array | AsyncIterable<Uint8Array>;
+}
+
+export interface ShellOptions extends OutputOptions {
+  /** Default `main`. */
+  readonly session?: string;
+  /** Set for this command alone, exported. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Absolute path in the sandbox, for this command alone. */
+  readonly cwd?: string;
+  /** Whose shell it is; asked for when the session begins, later it must agree. */
+  readonly user?: string;
+  /** Milliseconds, from when the command's turn has come. Kills what the command started and leaves the session. */
+  readonly timeoutMs?: number;
+  /** Ends the command as a timeout does. */
+  readonly signal?: AbortSignal;
 }
 
 /** What a command did. */
@@ -40,39 +58,82 @@ export async function collectExec(
   command: Command,
   options: CollectOptions,
 ): Promise<ExecResult> {
-  const { stdin, signal, maxOutputBytes = defaultMaxOutputBytes } = options;
+  const { stdin, signal } = options;
   const spec = execSpec(command, { ...options, stdin: stdin !== undefined });
+  return collect(connection, ref, options, (socket, events) => {
+    const exec = ExecConnection.start(socket, spec, events, signal);
+    if (stdin !== undefined) feed(exec, stdin);
+    return { exec, guard: armGuard(exec, spec.timeoutMs ?? 0) };
+  });
+}
+
+/** Runs a command in a session to its end and collects its output: all of it, or an error. */
+export async function collectShell(
+  connection: Connection,
+  ref: string,
+  command: string,
+  options: ShellOptions,
+): Promise<ExecResult> {
+  const { session, env, cwd, user, timeoutMs, signal } = options;
+  const spec = {
+    command,
+    ...(session === undefined ? {} : { session }),
+    ...(env === undefined ? {} : { env }),
+    ...(cwd === undefined ? {} : { cwd }),
+    ...(user === undefined ? {} : { user }),
+    ...(timeoutMs === undefined ? {} : { timeoutMs }),
+  };
+  return collect(connection, ref, options, (socket, events) => {
+    const begun: Begun = {
+      // its time does not run while it waits for its turn
+      exec: ExecConnection.startShell(
+        socket,
+        spec,
+        { ...events, started: () => (begun.guard = armGuard(begun.exec, timeoutMs ?? 0)) },
+        signal,
+      ),
+      guard: undefined,
+    };
+    return begun;
+  });
+}
+
+interface Begun {
+  readonly exec: ExecConnection;
+  guard: NodeJS.Timeout | undefined;
+}
+
+async function collect(
+  connection: Connection,
+  ref: string,
+  options: OutputOptions & Pick<ExecOptions, "signal">,
+  begin: (socket: ExecSocket, events: ExecEvents) => Begun,
+): Promise<ExecResult> {
+  const { signal, maxOutputBytes = defaultMaxOutputBytes } = options;
   const socket = await openExecSocket(connection, ref, signal);
   const collected = { stdout: new Collected(options.onStdout), stderr: new Collected(options.onStderr) };
   let room = maxOutputBytes;
   const { promise, resolve, reject } = Promise.withResolvers<ExecExit>();
-  const exec = ExecConnection.start(
-    socket,
-    spec,
-    {
-      output(stream, bytes) {
-        const target = collected[stream];
-        if (target.callback === undefined) room -= bytes.length;
-        if (room < 0) throw tooLarge(maxOutputBytes);
-        return target.receive(bytes);
-      },
-      ended(outcome) {
-        if (outcome instanceof DSecError) reject(outcome);
-        else if (outcome.type === "exit") resolve(outcome);
-        else reject(new DSecError("protocol_error", "the server detached an exec that was not to be"));
-      },
+  const begun = begin(socket, {
+    output(stream, bytes) {
+      const target = collected[stream];
+      if (target.callback === undefined) room -= bytes.length;
+      if (room < 0) throw tooLarge(maxOutputBytes);
+      return target.receive(bytes);
     },
-    signal,
-  );
-  const guard = armGuard(exec, spec.timeoutMs ?? 0);
+    ended(outcome) {
+      if (outcome instanceof DSecError) reject(outcome);
+      else if (outcome.type === "exit") resolve(outcome);
+      else reject(new DSecError("protocol_error", "the server detached an exec that was not to be"));
+    },
+  });
   try {
-    if (stdin !== undefined) feed(exec, stdin);
     const exit = await promise;
     collected.stdout.check("stdout", exit.stdoutBytes);
     collected.stderr.check("stderr", exit.stderrBytes);
     return resultOf(exit, collected.stdout.bytes(), collected.stderr.bytes());
   } finally {
-    clearTimeout(guard);
+    clearTimeout(begun.guard);
   }
 }
 

@@ -1,6 +1,7 @@
 import { DSecError } from "../protocol/errors.ts";
 import { execChannel, stdinWindow } from "../protocol/exec-frames.ts";
 import type { ClientControl, ExecSpecInput, ExecStatus, ServerControl } from "../protocol/exec.ts";
+import type { ShellSpecInput } from "../protocol/session.ts";
 import { fromProblem } from "../protocol/problem-codec.ts";
 import type { ExecSocket } from "./exec-socket.ts";
 
@@ -33,15 +34,20 @@ export class ExecConnection {
     events: ExecEvents,
     signal: AbortSignal | undefined,
   ): ExecConnection {
-    return new ExecConnection(socket, spec, events, signal);
+    return new ExecConnection(socket, { type: "start", spec }, events, signal);
   }
 
-  private constructor(
+  /** The same for a command of a session. */
+  static startShell(
     socket: ExecSocket,
-    spec: ExecSpecInput,
+    spec: ShellSpecInput,
     events: ExecEvents,
     signal: AbortSignal | undefined,
-  ) {
+  ): ExecConnection {
+    return new ExecConnection(socket, { type: "shell", spec }, events, signal);
+  }
+
+  private constructor(socket: ExecSocket, first: First, events: ExecEvents, signal: AbortSignal | undefined) {
     this.#socket = socket;
     this.#events = events;
     const abort = (): void => {
@@ -56,7 +62,7 @@ export class ExecConnection {
     });
     socket.on("error", (cause) => this.#broken("the connection of the exec broke", cause));
     socket.on("close", () => this.#broken("the connection ended before the exec's status arrived"));
-    this.#send(execChannel.control, control({ type: "start", spec }));
+    this.#send(execChannel.control, control(first));
     if (signal?.aborted === true) queueMicrotask(abort);
     else signal?.addEventListener("abort", abort, { once: true });
   }
@@ -203,10 +209,11 @@ const heartbeatMs = 30_000;
 /** Bytes of stdin in one frame. */
 const maxStdinFrame = 65_536;
 
-type StartOrSignal =
-  { readonly type: "start"; readonly spec: ExecSpecInput } | Extract<ClientControl, { type: "signal" }>;
+type First =
+  | { readonly type: "start"; readonly spec: ExecSpecInput }
+  | { readonly type: "shell"; readonly spec: ShellSpecInput };
 
-function control(message: StartOrSignal): Uint8Array {
+function control(message: First | Extract<ClientControl, { type: "signal" }>): Uint8Array {
   return json(message);
 }
 

@@ -5,12 +5,19 @@ export { Sandbox } from "./sandbox.ts";
 export type { CallOptions, LogOptions } from "./sandbox.ts";
 export type { OpenOptions } from "./open-connection.ts";
 export { ExecProcess } from "./exec-process.ts";
-export type { CollectOptions, ExecResult, OutputCallback } from "./exec-collect.ts";
+export type {
+  CollectOptions,
+  ExecResult,
+  OutputCallback,
+  OutputOptions,
+  ShellOptions,
+} from "./exec-collect.ts";
 export type { Command, ExecOptions, SpawnOptions } from "./exec-options.ts";
 export { DSecError, errorTable, isErrorCode } from "../protocol/errors.ts";
 export type { ErrorCode } from "../protocol/errors.ts";
 export type { ExecExit, ExecRecord, ExecSpecInput, LogLine } from "../protocol/exec.ts";
 export type { BackendReport, NodeList, NodeStatus } from "../protocol/node.ts";
+export type { SessionInfo, SessionOutcome } from "../protocol/session.ts";
 export type {
   BackendKind,
   EndReason,

@@ -1,17 +1,23 @@
+import type { Duplex } from "node:stream";
 import { DSecError } from "../protocol/errors.ts";
 import type { ExecList, ExecRecord, LogLine } from "../protocol/exec.ts";
+import type { PortToken } from "../protocol/port.ts";
 import type {
   Sandbox as SandboxInfo,
   SandboxEvent,
   SandboxState,
   SandboxUpdate,
 } from "../protocol/sandbox.ts";
+import type { SessionInfo, SessionList } from "../protocol/session.ts";
 import { endedStates } from "../protocol/states.ts";
 import type { HttpClient } from "../wire/client/http-client.ts";
-import type { CollectOptions, ExecResult } from "./exec-collect.ts";
+import type { CollectOptions, ExecResult, ShellOptions } from "./exec-collect.ts";
 import { type Command, type ExecOptions, execSpec, type SpawnOptions } from "./exec-options.ts";
 import type { ExecProcess } from "./exec-process.ts";
+import type { FetchInit } from "./fetch.ts";
+import type { ForwardOptions, PortForward } from "./forward.ts";
 import type { Connection } from "./open-connection.ts";
+import type { Ports } from "./ports.ts";
 
 export interface CallOptions {
   readonly signal?: AbortSignal | undefined;
@@ -40,11 +46,13 @@ const pollMs = 60_000;
 export class Sandbox implements AsyncDisposable {
   readonly #http: HttpClient;
   readonly #connection: Connection;
+  readonly #ports: Ports;
   #info: SandboxInfo;
 
-  constructor(http: HttpClient, connection: Connection, info: SandboxInfo) {
+  constructor(http: HttpClient, connection: Connection, ports: Ports, info: SandboxInfo) {
     this.#http = http;
     this.#connection = connection;
+    this.#ports = ports;
     this.#info = info;
   }
 
@@ -76,9 +84,25 @@ export class Sandbox implements AsyncDisposable {
     return collectExec(this.#connection, this.id, command, options);
   }
 
-  /** Runs one line of shell by `/bin/sh -c`. Each call has a shell of its own. */
-  async runShell(line: string, options: CollectOptions = {}): Promise<ExecResult> {
-    return this.exec(["/bin/sh", "-c", line], options);
+  /**
+   * Runs shell text in a session: a live shell, in which directory, variables, functions and umask persist from call to call.
+   * Calls of one session run one after the other. `session` of the result tells whether the shell was lost.
+   * @throws DSecError as {@link exec}; `session_limit`, `conflict` when the session is another user's
+   */
+  async runShell(command: string, options: ShellOptions = {}): Promise<ExecResult> {
+    const { collectShell } = await import("./exec-collect.ts");
+    return collectShell(this.#connection, this.id, command, options);
+  }
+
+  /** Its sessions. */
+  async sessions(options: CallOptions = {}): Promise<SessionInfo[]> {
+    const params = { ref: this.id };
+    return (await this.#http.json<SessionList>("listSessions", { params, ...options })).items;
+  }
+
+  /** Ends a session with every process it started. @throws DSecError `not_found` */
+  async endSession(name: string, options: CallOptions = {}): Promise<void> {
+    await this.#http.json("endSession", { params: { ref: this.id, name }, ...options });
   }
 
   /** Starts a process with streams; resolves when it runs. */
@@ -92,6 +116,44 @@ export class Sandbox implements AsyncDisposable {
     const { detachExec } = await import("./exec-detached.ts");
     const spec = { record: true, ...execSpec(command, options) };
     return detachExec(this.#connection, this.id, spec, options.signal);
+  }
+
+  /**
+   * A TCP connection to one of its ports, also where a service listens on its loopback only. Each direction ends on its own; a connection that breaks
+   * ends in an error.
+   * @throws DSecError `port_refused` when nobody listens, `port_timeout`, `sandbox_not_running`, `connection_limit`
+   */
+  async connect(port: number, options: CallOptions = {}): Promise<Duplex> {
+    return this.#ports.connect(this.id, port, options.signal);
+  }
+
+  /**
+   * One HTTP request to one of its ports, with the web's types; bodies stream both ways, and connections are kept for a while.
+   * @param path begins with `/`; with query
+   * @throws DSecError as {@link connect}; `protocol_error` when what answers is no HTTP, `connection_lost` (ambiguous unless the request changes nothing)
+   */
+  async fetch(port: number, path: string, init: FetchInit = {}): Promise<Response> {
+    return this.#ports.fetch(this.id, port, path, init);
+  }
+
+  /** Listens here; each connection leads to a port of the sandbox. `await using` ends it. @throws DSecError `address_in_use` */
+  async forward(options: ForwardOptions): Promise<PortForward> {
+    return this.#ports.forward(this.id, options);
+  }
+
+  /** A credential for one port over the API server's HTTP route, for those who must not have the fleet's. @param options.ttl seconds, default 3600 */
+  async createPortToken(
+    port: number,
+    options: CallOptions & { readonly ttl?: number } = {},
+  ): Promise<PortToken> {
+    const { ttl, signal } = options;
+    const body = { port, ...(ttl === undefined ? {} : { ttl }) };
+    return this.#http.json<PortToken>("createPortToken", {
+      params: { ref: this.id },
+      body,
+      signal,
+      idempotent: true,
+    });
   }
 
   /** Ends it; resolves when nothing of it runs any more. Legal in every state. */

@@ -9,6 +9,7 @@ import {
   Resize,
   type ServerControl,
 } from "../../protocol/exec.ts";
+import type { ShellSpec } from "../../protocol/session.ts";
 import { execChannel, maxExecFrame, stdinWindow } from "../../protocol/exec-frames.ts";
 import { toProblem } from "../../protocol/problem-codec.ts";
 import type { SandboxEntry } from "../sandbox-entry.ts";
@@ -39,6 +40,8 @@ export class ExecConnection implements OutputTarget {
   #stdin: Promise<void> = Promise.resolve();
   #stdinEnded = false;
   #refused = false;
+  /** The client is gone: a command need not wait for its turn any more. */
+  readonly #left = new AbortController();
   /** Bytes the client sent beyond the credit it got. */
   #outstanding = 0;
   #credit = 0;
@@ -115,6 +118,7 @@ export class ExecConnection implements OutputTarget {
     if (channel === execChannel.control) {
       const control = parse(ClientControl, payload, "control");
       if (control.type === "start") this.#start(control.spec);
+      else if (control.type === "shell") this.#startShell(control.spec);
       else {
         const signal = signalNumber(control.signal);
         this.#whenRunning((exec) => exec.guest?.signal(signal, "group"));
@@ -127,9 +131,17 @@ export class ExecConnection implements OutputTarget {
   }
 
   #start(spec: ExecSpec): void {
+    this.#await(() => this.#execs.start(this.#entry, spec, spec.detach ? undefined : this));
+  }
+
+  #startShell(spec: ShellSpec): void {
+    this.#await(() => this.#execs.startShell(this.#entry, spec, this, this.#left.signal));
+  }
+
+  #await(start: () => Promise<LiveExec>): void {
     if (this.#phase !== "opened") throw new DSecError("protocol_error", "an exec is started once");
     this.#phase = "starting";
-    this.#execs.start(this.#entry, spec, spec.detach ? undefined : this).then(
+    start().then(
       (exec) => this.#started(exec),
       (error: unknown) => this.#end(problemStatus(error)),
     );
@@ -234,6 +246,7 @@ export class ExecConnection implements OutputTarget {
   /** The client is gone before the end: its policy is carried out. A start that is under way comes here when it is done. */
   #leave(): void {
     const exec = this.#exec;
+    this.#left.abort(new DSecError("cancelled", "the client went away"));
     if (exec === undefined) return;
     exec.detach();
     if (this.#refused) exec.kill("protocol");

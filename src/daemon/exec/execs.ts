@@ -2,13 +2,16 @@ import type { Logger } from "pino";
 import type { GuestExec, GuestExecSpec, GuestExit } from "../../agent/guest.ts";
 import type { Running } from "../../backends/backend.ts";
 import { DSecError } from "../../protocol/errors.ts";
-import type { ExecExit, ExecRecord, ExecSpec } from "../../protocol/exec.ts";
+import { type ExecExit, type ExecRecord, ExecSpec } from "../../protocol/exec.ts";
+import type { ShellSpec } from "../../protocol/session.ts";
 import type { Activity } from "../activity.ts";
 import type { Clock } from "../clock.ts";
 import type { Journal } from "../journal/journal.ts";
 import type { Metrics } from "../metrics.ts";
 import type { SandboxEntry } from "../sandbox-entry.ts";
+import type { NodeSessions } from "../sessions/node-sessions.ts";
 import { within } from "../within.ts";
+import { execDefaults } from "./exec-defaults.ts";
 import { ExecHistory } from "./exec-history.ts";
 import { isJournaled, isRecorded } from "./exec-policy.ts";
 import { execExit, type ExitCircumstances, mayBeOom } from "./exit.ts";
@@ -23,6 +26,7 @@ export interface ExecsParts {
   readonly metrics: Metrics;
   readonly activity: Pick<Activity, "execsChanged">;
   readonly recordings: Recordings;
+  readonly sessions: NodeSessions;
   readonly newId: () => string;
   /** The exec that the sandbox was to end with has ended; `exit` is undefined when its exit is unknown. */
   readonly endsWith: (entry: SandboxEntry, exec: LiveExec, exit: ExecExit | undefined) => void;
@@ -52,8 +56,45 @@ export class Execs {
    * @throws DSecError `sandbox_not_running`, and what the guest says of the command
    */
   async start(entry: SandboxEntry, spec: ExecSpec, target?: OutputTarget): Promise<LiveExec> {
-    const { clock, metrics, recordings, newId, activity } = this.#parts;
     const running = entry.requireRunning();
+    return this.#begin(entry, spec, target, async ({ sink }) =>
+      running.guest.exec(guestSpec(entry, running, spec), sink),
+    );
+  }
+
+  /**
+   * Runs a command in a session; resolves when its turn has come.
+   * @param signal gives up waiting
+   * @throws DSecError `sandbox_not_running`, `session_limit`, `no_such_cwd`, `no_such_user`, `conflict`
+   */
+  async startShell(
+    entry: SandboxEntry,
+    spec: ShellSpec,
+    target: OutputTarget,
+    signal: AbortSignal,
+  ): Promise<LiveExec> {
+    entry.requireRunning();
+    const plain = shellExecSpec(spec);
+    if (entry.backend?.capabilities.realProcesses === false) {
+      // simulated shells have no state to keep
+      const exec = await this.start(entry, plain, target);
+      exec.session = { name: spec.session, shell: "kept" };
+      return exec;
+    }
+    return this.#begin(entry, plain, target, async (exec) => {
+      const command = await this.#parts.sessions.of(entry).begin(spec, exec.sink, signal);
+      command.ended.then(({ session }) => (exec.session = session)).catch(() => undefined);
+      return command;
+    });
+  }
+
+  async #begin(
+    entry: SandboxEntry,
+    spec: ExecSpec,
+    target: OutputTarget | undefined,
+    begin: (exec: LiveExec) => Promise<GuestExec>,
+  ): Promise<LiveExec> {
+    const { clock, metrics, recordings, newId, activity } = this.#parts;
     const startedAt = clock.now();
     const id = newId();
     let recorder: ExecRecorder | undefined;
@@ -62,7 +103,7 @@ export class Execs {
     try {
       if (isRecorded(spec)) recorder = await recordings.create(entry.id, id);
       const exec = new LiveExec({ id, spec, startedAt, recorder, target });
-      const guest = await running.guest.exec(guestSpec(entry, running, spec), exec.sink);
+      const guest = await begin(exec);
       this.#watch(entry, exec, guest);
       metrics.execStarted(clock.now() - startedAt);
       if (isJournaled(spec)) this.history.started(entry, exec);
@@ -178,19 +219,22 @@ export class Execs {
 }
 
 function guestSpec(entry: SandboxEntry, running: Running, spec: ExecSpec): GuestExecSpec {
-  const { spec: sandbox } = entry.record;
-  const image = running.imageDefaults;
-  const cwd = spec.cwd ?? sandbox.workdir ?? image?.workdir;
-  const user = spec.user ?? sandbox.initUser ?? image?.user;
+  const defaults = execDefaults(entry, running);
+  const { cwd = defaults.cwd, user = defaults.user } = spec;
   return {
     argv: spec.argv,
-    env: { ...image?.env, ...sandbox.env, ...spec.env },
+    env: { ...defaults.env, ...spec.env },
     stdin: spec.stdin,
     ...(cwd === undefined ? {} : { cwd }),
     ...(user === undefined ? {} : { user }),
     ...(spec.tty === undefined ? {} : { tty: spec.tty }),
     ...(spec.timeoutMs === 0 ? {} : { timeoutMs: spec.timeoutMs }),
   };
+}
+
+/** The exec that a session's command is listed as. */
+function shellExecSpec({ command, env, cwd, user, timeoutMs }: ShellSpec): ExecSpec {
+  return ExecSpec.parse({ argv: ["/bin/sh", "-c", command], env, cwd, user, timeoutMs });
 }
 
 function lostError(

@@ -31,6 +31,7 @@ export function execExit(exec: LiveExec, exit: GuestExit, circumstances: ExitCir
     ...(exit.signal === undefined ? {} : { signal: signalName(exit.signal) }),
     timedOut: exit.timedOut,
     diskFull: circumstances.diskFull,
+    ...(exec.session === undefined ? {} : { session: exec.session }),
     stdoutBytes: exit.stdoutBytes,
     stderrBytes: exit.stderrBytes,
     durationMs: Math.max(0, circumstances.now - exec.startedAt),

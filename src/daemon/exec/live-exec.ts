@@ -1,5 +1,6 @@
 import type { GuestExec, OutputSink, OutputStream } from "../../agent/guest.ts";
 import type { ExecExit, ExecSpec } from "../../protocol/exec.ts";
+import type { SessionOutcome } from "../../protocol/session.ts";
 import type { ExecRecorder } from "./recorder.ts";
 
 /** Where the output of an attached exec goes. */
@@ -23,6 +24,8 @@ export class LiveExec {
   readonly finish: { resolve(exit: ExecExit): void; reject(error: Error): void };
   killedBy: Killer | undefined;
   guest: GuestExec | undefined;
+  /** Of a command in a session, once it has ended. */
+  session: SessionOutcome | undefined;
   #target: OutputTarget | undefined;
 
   constructor(options: {

@@ -87,6 +87,7 @@ export class Journal {
     this.transaction(() => {
       this.#database.prepare("DELETE FROM events WHERE sandbox = ?").run(id);
       this.#database.prepare("DELETE FROM execs WHERE sandbox = ?").run(id);
+      this.#database.prepare("DELETE FROM sessions WHERE sandbox = ?").run(id);
       this.#database.prepare("DELETE FROM sandboxes WHERE id = ?").run(id);
     });
   }
@@ -113,6 +114,27 @@ export class Journal {
 
   removeExec(id: string): void {
     this.#database.prepare("DELETE FROM execs WHERE id = ?").run(id);
+  }
+
+  /** Names of the sessions a sandbox has. */
+  sessions(sandbox: string): string[] {
+    return this.#database
+      .prepare("SELECT name FROM sessions WHERE sandbox = ?")
+      .all(sandbox)
+      .map(({ name }) => String(name));
+  }
+
+  /** @throws DSecError `disk_full` */
+  addSession(sandbox: string, name: string): void {
+    this.#write(() =>
+      this.#database
+        .prepare("INSERT OR IGNORE INTO sessions (sandbox, name) VALUES (?, ?)")
+        .run(sandbox, name),
+    );
+  }
+
+  removeSession(sandbox: string, name: string): void {
+    this.#database.prepare("DELETE FROM sessions WHERE sandbox = ? AND name = ?").run(sandbox, name);
   }
 
   addEvent(event: SandboxEvent): void {

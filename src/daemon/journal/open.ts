@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { DSecError } from "../../protocol/errors.ts";
-import { schema, schemaVersion } from "./schema.ts";
+import { schema, schemaVersion, sessionsTable } from "./schema.ts";
 
 /**
  * Opens the journal and takes it for this process alone, until it is closed or the process dies.
@@ -21,6 +21,7 @@ export function openJournalFile(path: string): DatabaseSync {
     const version = versionOf(database);
     check(database, path);
     if (version === 0) create(database);
+    else if (version === 1) upgrade(database, sessionsTable);
     else if (version !== schemaVersion)
       throw new DSecError(
         "config_invalid",
@@ -43,7 +44,11 @@ function check(database: DatabaseSync, path: string): void {
 }
 
 function create(database: DatabaseSync): void {
-  database.exec(`BEGIN IMMEDIATE; ${schema}; PRAGMA user_version = ${schemaVersion}; COMMIT`);
+  upgrade(database, schema);
+}
+
+function upgrade(database: DatabaseSync, statements: string): void {
+  database.exec(`BEGIN IMMEDIATE; ${statements}; PRAGMA user_version = ${schemaVersion}; COMMIT`);
 }
 
 /** Primary result codes of SQLite. */

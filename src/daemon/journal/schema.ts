@@ -1,7 +1,16 @@
 /** Rises with every change of the tables below; a journal of another version is refused. */
-export const schemaVersion = 1;
+export const schemaVersion = 2;
 
-export const schema = `
+/** Since version 2. */
+export const sessionsTable = `
+CREATE TABLE sessions (
+  sandbox TEXT NOT NULL,
+  name TEXT NOT NULL,
+  PRIMARY KEY (sandbox, name)
+) STRICT, WITHOUT ROWID;
+`;
+
+export const schema = `${sessionsTable}
 CREATE TABLE sandboxes (
   id TEXT PRIMARY KEY,
   owner TEXT NOT NULL,

@@ -2,7 +2,7 @@ import type { Guest, GuestExec, GuestExit, OutputSink } from "../../agent/guest.
 import { DSecError } from "../../protocol/errors.ts";
 import type { Clock } from "../clock.ts";
 import { discard, Exchange, type ExchangeEnd } from "./exchange.ts";
-import type { Env, SessionDefaults } from "./session-defaults.ts";
+import type { Env, ExecDefaults } from "../exec/exec-defaults.ts";
 import { abortSignal, type Script, type ShellDriver } from "./shell-driver.ts";
 
 export interface ShellParts {
@@ -31,6 +31,10 @@ export interface CommandEnd {
   readonly interrupted: Interruption | undefined;
 }
 
+export interface BegunCommand {
+  readonly ended: Promise<CommandEnd>;
+}
+
 type Interruption = "timeout" | "abort";
 
 const sigkill = 9;
@@ -50,7 +54,7 @@ export class SessionShell {
   #isAlive = true;
 
   /** @throws DSecError `command_not_found` when there is no shell, and what else the guest says of its start */
-  static async start(guest: Guest, defaults: SessionDefaults, parts: ShellParts): Promise<SessionShell> {
+  static async start(guest: Guest, defaults: ExecDefaults, parts: ShellParts): Promise<SessionShell> {
     const shell = await SessionShell.#launch(guest, defaults, parts, parts.drivers);
     await shell.#setUp();
     return shell;
@@ -58,7 +62,7 @@ export class SessionShell {
 
   static async #launch(
     guest: Guest,
-    defaults: SessionDefaults,
+    defaults: ExecDefaults,
     parts: ShellParts,
     [driver, ...others]: readonly ShellDriver[],
   ): Promise<SessionShell> {
@@ -102,18 +106,22 @@ export class SessionShell {
   }
 
   /**
-   * Runs a command to its end, which may be the shell's.
+   * Begins a command. Its end, which may be the shell's, is `ended`: it rejects with `agent_lost`, or with what the sink threw.
    * @param signal ends it as a timeout does
-   * @throws DSecError `no_such_cwd`; `invalid_argument` for a variable no shell can have; `agent_lost`; what the sink threw
+   * @throws DSecError `no_such_cwd`; `invalid_argument` for a variable no shell can have; `agent_lost`
    */
-  async run(command: ShellCommand, sink: OutputSink, signal: AbortSignal): Promise<CommandEnd> {
+  async begin(command: ShellCommand, sink: OutputSink, signal: AbortSignal): Promise<BegunCommand> {
     for (const name of Object.keys(command.env))
       if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name))
         throw new DSecError("invalid_argument", `env: a shell has no variable ${JSON.stringify(name)}`);
     if (command.cwd !== undefined) await this.#enter(command.cwd);
-    const end = await this.#runHere(command, sink, signal);
-    if (command.cwd !== undefined && this.isAlive) await this.#leave();
-    return end;
+    if (!this.#isAlive) throw gone();
+    return { ended: this.#run(command, sink, signal) };
+  }
+
+  /** Sends what the command has begun a signal; the shell itself gets none. */
+  signal(signal: number): void {
+    this.#exec.signal(signal, "begun");
   }
 
   /** Kills every process it ever started, and itself; resolves when it has ended. */
@@ -167,6 +175,7 @@ export class SessionShell {
 
   /** A script of the daemon's own: its number, or undefined when the shell ended over it. A silent shell is killed. */
   async #ask(text: string, nonce: string): Promise<number | undefined> {
+    if (!this.#isAlive) return undefined;
     const exchange = new Exchange(nonce, discard, () => undefined);
     const disposeGrace = this.#killLater(exchange);
     try {
@@ -175,6 +184,12 @@ export class SessionShell {
     } finally {
       disposeGrace();
     }
+  }
+
+  async #run(command: ShellCommand, sink: OutputSink, signal: AbortSignal): Promise<CommandEnd> {
+    const end = await this.#runHere(command, sink, signal);
+    if (command.cwd !== undefined && this.#isAlive) await this.#leave();
+    return end;
   }
 
   async #runHere(command: ShellCommand, sink: OutputSink, signal: AbortSignal): Promise<CommandEnd> {
@@ -208,8 +223,7 @@ export class SessionShell {
   }
 
   async #converse(exchange: Exchange, text: string): Promise<ExchangeEnd> {
-    if (!this.#isAlive)
-      throw new DSecError("agent_lost", "the session's shell was gone before the command began");
+    if (!this.#isAlive) throw gone();
     this.#output.exchange = exchange;
     void this.#exec.write(Buffer.from(text));
     try {
@@ -261,6 +275,10 @@ function exitOf(end: ExchangeEnd, exchange: Exchange, interrupted: Interruption 
   if (interrupted === undefined) return { code: end.status, ...common };
   // the shell lives, but what it ran was killed
   return { code: 128 + sigkill, signal: sigkill, ...common };
+}
+
+function gone(): DSecError {
+  return new DSecError("agent_lost", "the session's shell was gone before the command began");
 }
 
 function isMissing(error: unknown): boolean {

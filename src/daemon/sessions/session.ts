@@ -1,19 +1,17 @@
 import type { Guest, OutputSink } from "../../agent/guest.ts";
 import { DSecError } from "../../protocol/errors.ts";
-import type { SessionInfo, SessionOutcome, ShellSpec } from "../../protocol/session.ts";
+import type { SessionInfo, ShellSpec } from "../../protocol/session.ts";
 import { Semaphore } from "../semaphore.ts";
-import type { SessionDefaults } from "./session-defaults.ts";
+import type { ExecDefaults } from "../exec/exec-defaults.ts";
+import { SessionCommand, type SessionRun } from "./session-command.ts";
 import { type CommandEnd, SessionShell, type ShellParts } from "./session-shell.ts";
 
 export interface SessionParts extends ShellParts {
   /** @throws DSecError `sandbox_not_running` */
   readonly guest: () => Guest;
-  readonly defaults: () => SessionDefaults;
-}
-
-/** What a command came to, and its session. */
-export interface SessionRun extends CommandEnd {
-  readonly session: SessionOutcome;
+  readonly defaults: () => ExecDefaults;
+  /** Notes for a later daemon that there is a session of this name, or no longer. */
+  readonly remember: (name: string, exists: boolean) => void;
 }
 
 /** Commands that may wait for their turn. */
@@ -35,12 +33,14 @@ export class Session {
   #commands = 0;
   #restarts = 0;
   /** The shell was lost while no command ran: the next one's caller is to know. */
-  #lossUntold = false;
+  #lossUntold: boolean;
   #lastUsedAt: number;
 
-  constructor(name: string, parts: SessionParts) {
+  /** @param isLost an earlier daemon had a session of this name, whose shell is gone */
+  constructor(name: string, parts: SessionParts, isLost: boolean) {
     this.name = name;
     this.#parts = parts;
+    this.#lossUntold = isLost;
     this.#startedAt = this.#lastUsedAt = parts.clock.now();
   }
 
@@ -64,24 +64,28 @@ export class Session {
   }
 
   /**
-   * Runs a command when those before it are over.
-   * @param signal gives up waiting; ends the command when it runs, as a timeout does
+   * Begins a command when those before it are over.
+   * @param signal gives up waiting, and ends the command as a timeout does
    * @throws DSecError `session_limit` when too many wait, `conflict` for another user, `cancelled`, and what its shell throws
    */
-  async run(spec: ShellSpec, sink: OutputSink, signal: AbortSignal): Promise<SessionRun> {
+  async begin(spec: ShellSpec, sink: OutputSink, signal: AbortSignal): Promise<SessionCommand> {
     if (this.#waiting > maxWaiting)
       throw new DSecError("session_limit", `${maxWaiting} commands wait in session ${this.name} already`);
-    const either = AbortSignal.any([signal, this.#ending.signal]);
+    const kill = new AbortController();
+    const either = AbortSignal.any([signal, this.#ending.signal, kill.signal]);
     this.#waiting += 1;
-    try {
-      const release = await this.#turn.acquire(either);
-      try {
-        return await this.#runNow(spec, sink, either);
-      } finally {
-        release();
-      }
-    } finally {
+    let release: (() => void) | undefined;
+    const over = (): void => {
       this.#waiting -= 1;
+      release?.();
+    };
+    try {
+      release = await this.#turn.acquire(either);
+      const [shell, ended] = await this.#beginNow(spec, sink, either);
+      return new SessionCommand(shell, ended.finally(over), kill);
+    } catch (error) {
+      over();
+      throw error;
     }
   }
 
@@ -92,25 +96,36 @@ export class Session {
     await this.#shell?.end();
   }
 
-  async #runNow(spec: ShellSpec, sink: OutputSink, signal: AbortSignal): Promise<SessionRun> {
-    const shell = this.#shell ?? (await this.#begin(spec.user));
+  async #beginNow(
+    spec: ShellSpec,
+    sink: OutputSink,
+    signal: AbortSignal,
+  ): Promise<[SessionShell, Promise<SessionRun>]> {
+    const shell = this.#shell ?? (await this.#start(spec.user));
     if (spec.user !== undefined && spec.user !== this.#user)
       throw new DSecError("conflict", `session ${this.name} is of another user`, {
         details: { user: this.#user },
       });
-    if (signal.aborted) throw signal.reason;
-    const isFresh = this.#lossUntold;
+    signal.throwIfAborted();
     const { command: text, env, cwd, timeoutMs } = spec;
-    this.#commands += 1;
-    const end = await shell.run({ text, env, cwd, timeoutMs }, sink, signal);
-    if (!shell.isAlive) await shell.ended;
-    this.#lastUsedAt = this.#parts.clock.now();
-    const isKept = shell.isAlive && !isFresh;
+    const { ended } = await shell.begin({ text, env, cwd, timeoutMs }, sink, signal);
+    const isFresh = this.#lossUntold;
     this.#lossUntold = false;
+    this.#commands += 1;
+    return [shell, this.#end(shell, isFresh, ended)];
+  }
+
+  async #end(shell: SessionShell, isFresh: boolean, ended: Promise<CommandEnd>): Promise<SessionRun> {
+    const end = await ended;
+    if (!shell.isAlive) await shell.ended;
+    const isKept = shell.isAlive && !isFresh;
+    // told with this command
+    this.#lossUntold = false;
+    this.#lastUsedAt = this.#parts.clock.now();
     return { ...end, session: { name: this.name, shell: isKept ? "kept" : "restarted" } };
   }
 
-  async #begin(asked: string | undefined): Promise<SessionShell> {
+  async #start(asked: string | undefined): Promise<SessionShell> {
     const { user: usual, ...defaults } = this.#parts.defaults();
     const user = this.#user ?? asked ?? usual;
     const shell = await SessionShell.start(
@@ -120,6 +135,7 @@ export class Session {
     );
     this.#user = user;
     this.#shell = shell;
+    if (this.#commands === 0) this.#parts.remember(this.name, true);
     void shell.ended.then(() => this.#lost(shell));
     if (this.#ending.signal.aborted) await shell.end();
     return shell;

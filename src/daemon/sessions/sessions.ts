@@ -1,7 +1,8 @@
 import type { OutputSink } from "../../agent/guest.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import type { SessionInfo, ShellSpec } from "../../protocol/session.ts";
-import { Session, type SessionParts, type SessionRun } from "./session.ts";
+import { Session, type SessionParts } from "./session.ts";
+import type { SessionCommand } from "./session-command.ts";
 
 const maxSessions = 512;
 
@@ -9,22 +10,26 @@ const maxSessions = 512;
 export class Sessions {
   readonly #parts: SessionParts;
   readonly #sessions = new Map<string, Session>();
+  readonly #lost: Set<string>;
 
-  constructor(parts: SessionParts) {
+  /** @param lost names of sessions of an earlier daemon, whose shells are gone */
+  constructor(parts: SessionParts, lost: Iterable<string>) {
     this.#parts = parts;
+    this.#lost = new Set(lost);
   }
 
   /**
-   * Runs a command in its session, which begins with its first command.
-   * @throws DSecError `session_limit`, and as {@link Session.run}
+   * Begins a command in its session, which begins with its first command.
+   * @throws DSecError `session_limit`, and as {@link Session.begin}
    */
-  async run(spec: ShellSpec, sink: OutputSink, signal: AbortSignal): Promise<SessionRun> {
-    const session = this.#sessions.get(spec.session) ?? this.#begin(spec.session);
+  async begin(spec: ShellSpec, sink: OutputSink, signal: AbortSignal): Promise<SessionCommand> {
+    const session = this.#sessions.get(spec.session) ?? this.#add(spec.session);
     try {
-      return await session.run(spec, sink, signal);
-    } finally {
+      return await session.begin(spec, sink, signal);
+    } catch (error) {
       if (session.isUnused && this.#sessions.get(spec.session) === session)
         this.#sessions.delete(spec.session);
+      throw error;
     }
   }
 
@@ -36,19 +41,18 @@ export class Sessions {
   /** Ends a session with every process it started. @throws DSecError `not_found` */
   async end(name: string): Promise<void> {
     const session = this.#sessions.get(name);
-    if (session === undefined) throw new DSecError("not_found", `there is no session ${name}`);
+    if (session === undefined && !this.#lost.has(name))
+      throw new DSecError("not_found", `there is no session ${name}`);
+    this.#lost.delete(name);
     this.#sessions.delete(name);
-    await session.end();
+    this.#parts.remember(name, false);
+    await session?.end();
   }
 
-  async endAll(): Promise<void> {
-    await Promise.all([...this.#sessions.keys()].map(async (name) => this.end(name)));
-  }
-
-  #begin(name: string): Session {
+  #add(name: string): Session {
     if (this.#sessions.size >= maxSessions)
       throw new DSecError("session_limit", `the sandbox has ${maxSessions} sessions already`);
-    const session = new Session(name, this.#parts);
+    const session = new Session(name, this.#parts, this.#lost.has(name));
     this.#sessions.set(name, session);
     return session;
   }

@@ -1,5 +1,5 @@
 import { markerFormat } from "./end-marker.ts";
-import type { Env } from "./session-defaults.ts";
+import type { Env } from "../exec/exec-defaults.ts";
 
 /** A signal nobody else uses: the shell's trap on it gives up the command that runs. */
 export const abortSignal = 58;

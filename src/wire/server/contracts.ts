@@ -19,6 +19,8 @@ import {
   TouchRequest,
   WatchEvent,
 } from "../../protocol/sandbox.ts";
+import { SessionList, SessionName } from "../../protocol/session.ts";
+import { fileContracts } from "./file-contracts.ts";
 
 /** What a route takes and gives; validation, handler types and OpenAPI are all made from it. */
 export interface Contract {
@@ -27,9 +29,13 @@ export interface Contract {
   /** Absent: any query parameter is an error. */
   readonly query?: z.ZodObject;
   readonly body?: z.ZodType;
+  /** The media type of a body that is content of any length, instead of {@link body}. */
+  readonly upload?: string;
   readonly status: 101 | 200 | 201 | 202 | 204;
   /** `ndjson`: `schema` is that of a line. */
-  readonly answer: "json" | "ndjson" | "text" | "empty" | "upgrade";
+  readonly answer: "json" | "ndjson" | "text" | "bytes" | "empty" | "upgrade";
+  /** Of an answer in bytes. */
+  readonly contentType?: string;
   readonly schema?: z.ZodType;
 }
 
@@ -150,6 +156,19 @@ export const contracts = define({
     answer: "json",
     schema: ExecList,
   },
+  listSessions: {
+    summary: "Sessions of a sandbox",
+    params: ref,
+    status: 200,
+    answer: "json",
+    schema: SessionList,
+  },
+  endSession: {
+    summary: "End a session with every process it started",
+    params: ref.extend({ name: SessionName }),
+    status: 204,
+    answer: "empty",
+  },
   logs: {
     summary: "Recorded output of a command",
     params: ref,
@@ -185,6 +204,7 @@ export const contracts = define({
     answer: "json",
     schema: PortToken,
   },
+  ...fileContracts,
   reclaim: {
     summary: "End idle sandboxes now",
     body: ReclaimRequest,

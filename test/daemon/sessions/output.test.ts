@@ -4,7 +4,7 @@ import { setImmediate } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { ShellSpec } from "../../../src/protocol/session.ts";
 import { memoryOf } from "../../agent/process-state.ts";
-import { type SessionFixture, startSessions, testedShells } from "./session-fixture.ts";
+import { runIn, type SessionFixture, startSessions, testedShells } from "./session-fixture.ts";
 
 const MIB = 1024 * 1024;
 const never = new AbortController().signal;
@@ -25,7 +25,8 @@ describe.each(Object.entries(testedShells))("the output of a session of %s", (_n
     writeFileSync(`${fixture.directory}/random`, bytes);
     const hash = createHash("sha256");
     let received = 0;
-    const run = await fixture.sessions.run(
+    const run = await runIn(
+      fixture.sessions,
       ShellSpec.parse({ command: "cat random; (exit 6)" }),
       async (stream, offset, chunk) => {
         expect([stream, offset]).toEqual(["stdout", received]);
@@ -73,7 +74,8 @@ describe.each(Object.entries(testedShells))("the output of a session of %s", (_n
   test("waits for its reader, and holds nothing", async () => {
     let received = 0;
     const gate = Promise.withResolvers<void>();
-    const running = fixture.sessions.run(
+    const running = runIn(
+      fixture.sessions,
       ShellSpec.parse({ session: "slow", command: "echo $$ >slow; yes | head -c 10000000" }),
       async (_stream, _offset, chunk) => {
         received += chunk.length;
@@ -94,7 +96,8 @@ describe.each(Object.entries(testedShells))("the output of a session of %s", (_n
   test("that its reader refuses ends the command with the reader's error, and no other", async () => {
     const session = "refused";
     await fixture.run("X=1", { session });
-    const running = fixture.sessions.run(
+    const running = runIn(
+      fixture.sessions,
       ShellSpec.parse({ session, command: "yes" }),
       () => {
         throw new Error("reader is gone");

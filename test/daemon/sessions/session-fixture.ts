@@ -2,11 +2,12 @@ import { randomBytes } from "node:crypto";
 import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { OutputSink } from "../../../src/agent/guest.ts";
 import { systemClock } from "../../../src/daemon/clock.ts";
 import { bashDriver } from "../../../src/daemon/sessions/bash-driver.ts";
 import { posixDriver } from "../../../src/daemon/sessions/posix-driver.ts";
-import type { SessionRun } from "../../../src/daemon/sessions/session.ts";
-import type { SessionDefaults } from "../../../src/daemon/sessions/session-defaults.ts";
+import type { SessionRun } from "../../../src/daemon/sessions/session-command.ts";
+import type { ExecDefaults } from "../../../src/daemon/exec/exec-defaults.ts";
 import { Sessions } from "../../../src/daemon/sessions/sessions.ts";
 import type { ShellDriver } from "../../../src/daemon/sessions/shell-driver.ts";
 import { ShellSpec, type ShellSpecInput } from "../../../src/protocol/session.ts";
@@ -32,6 +33,8 @@ export interface ShellRun extends SessionRun {
 export interface SessionFixture extends AsyncDisposable {
   readonly agent: RunningAgent;
   readonly sessions: Sessions;
+  /** Names that a later daemon would know of. */
+  readonly remembered: ReadonlySet<string>;
   /** Where commands begin. */
   readonly directory: string;
   run(command: string, spec?: Partial<ShellSpecInput>, signal?: AbortSignal): Promise<ShellRun>;
@@ -40,7 +43,19 @@ export interface SessionFixture extends AsyncDisposable {
 export interface SessionLaunch {
   readonly driver: ShellDriver;
   readonly graceMs?: number;
-  readonly defaults?: Partial<SessionDefaults>;
+  readonly defaults?: Partial<ExecDefaults>;
+  /** Names an earlier daemon has left. */
+  readonly lost?: readonly string[];
+}
+
+/** Begins a command and waits for its end. */
+export async function runIn(
+  sessions: Sessions,
+  spec: ShellSpec,
+  sink: OutputSink,
+  signal: AbortSignal,
+): Promise<SessionRun> {
+  return (await sessions.begin(spec, sink, signal)).ended;
 }
 
 /** Sessions over a real agent. */
@@ -48,27 +63,36 @@ export async function startSessions({
   driver,
   graceMs = 15_000,
   defaults,
+  lost = [],
 }: SessionLaunch): Promise<SessionFixture> {
   const agent = await startAgent();
   const directory = await mkdtemp(join(tmpdir(), "dsec-session-"));
   await chmod(directory, 0o755);
   const guest = await agent.connect();
-  const sessions = new Sessions({
+  const remembered = new Set(lost);
+  const parts = {
     guest: () => guest,
+    remember(name: string, exists: boolean) {
+      if (exists) remembered.add(name);
+      else remembered.delete(name);
+    },
     defaults: () => ({ env: {}, cwd: directory, ...defaults }),
     clock: systemClock,
     newNonce: () => randomBytes(12).toString("base64url"),
     graceMs,
     drivers: [driver],
-  });
+  };
+  const sessions = new Sessions(parts, lost);
   return {
     agent,
     sessions,
+    remembered,
     directory,
     async run(command, spec = {}, signal = new AbortController().signal) {
       const chunks = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
       const offsets = { stdout: 0, stderr: 0 };
-      const end = await sessions.run(
+      const end = await runIn(
+        sessions,
         ShellSpec.parse({ ...spec, command }),
         (stream, offset, chunk) => {
           if (offset !== offsets[stream]) throw new Error(`${stream} has a gap at ${offset}`);
@@ -81,7 +105,7 @@ export async function startSessions({
       return { ...end, out, stdout: out.toString(), stderr: Buffer.concat(chunks.stderr).toString() };
     },
     async [Symbol.asyncDispose]() {
-      await sessions.endAll();
+      await Promise.all(sessions.list().map(async ({ name }) => sessions.end(name)));
       guest.close();
       await agent[Symbol.asyncDispose]();
       await rm(directory, { recursive: true, force: true });
