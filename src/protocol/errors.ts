@@ -38,6 +38,7 @@ const table = {
   sandbox_not_running: { status: 409, exit: 125, retryable: false },
   output_too_large: { status: 413, exit: 125, retryable: false },
   file_error: { status: 422, exit: 125, retryable: false },
+  transfer_stalled: { status: 408, exit: 125, retryable: true },
   port_refused: { status: 502, exit: 125, retryable: true },
   port_timeout: { status: 504, exit: 125, retryable: true },
   connection_limit: { status: 429, exit: 125, retryable: true },

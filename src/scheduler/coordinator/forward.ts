@@ -1,6 +1,6 @@
-import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
-import { maxBodyBytes, type RouteName, routePath } from "../../protocol/routes.ts";
+import { contentRoutes, maxBodyBytes, type RouteName, routePath } from "../../protocol/routes.ts";
 import type { RawCall } from "../../wire/server/call.ts";
 import { bodyTooLarge } from "../../wire/server/problems.ts";
 import { locate } from "./locate.ts";
@@ -16,7 +16,9 @@ const answerMs = 120_000;
 export async function forward(registry: Registry, route: RouteName, call: RawCall): Promise<void> {
   const { request, response, signal } = call;
   const size = Number(request.headers["content-length"] ?? 0);
-  if (size > maxBodyBytes) throw bodyTooLarge();
+  // the node keeps watch over the progress of content; everything else is small and answered in time
+  const isContent = (contentRoutes as readonly RouteName[]).includes(route);
+  if (size > maxBodyBytes && !isContent) throw bodyTooLarge();
   const { node, ref } = await locate(registry, call.params["ref"] ?? "", signal);
   const hasBody = size > 0 || request.headers["transfer-encoding"] !== undefined;
   const outgoing = {
@@ -24,18 +26,35 @@ export async function forward(registry: Registry, route: RouteName, call: RawCal
     path: routePath(route, { ref }) + queryOf(request),
     headers: { ...passedOn(request.headers), "x-request-id": call.requestId },
     body: hasBody ? request : undefined,
+    ...(request.headers.trailer === undefined ? {} : { trailers: () => textOf(request.trailers) }),
     signal,
   };
   const answer =
-    route === "logs"
+    route === "logs" || isContent
       ? await node.client.rawStream(outgoing)
       : await node.client.raw({ ...outgoing, timeoutMs: answerMs });
   response.writeHead(answer.statusCode ?? 502, passedBack(answer.headers));
   if (route === "logs") response.flushHeaders();
-  await pipeline(answer, response).catch((error: unknown) => {
+  await passBack(answer, response).catch((error: unknown) => {
     // head and part of the body are out: all that is left is to cut the answer, which pipeline did
     call.log.debug({ err: error, node: node.name }, "a forwarded answer broke off");
   });
+}
+
+async function passBack(answer: IncomingMessage, response: ServerResponse): Promise<void> {
+  if (answer.headers.trailer === undefined) {
+    await pipeline(answer, response);
+    return;
+  }
+  await pipeline(answer, response, { end: false });
+  response.addTrailers(textOf(answer.trailers));
+  response.end();
+}
+
+function textOf(trailers: NodeJS.Dict<string>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(trailers).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]])),
+  );
 }
 
 function queryOf({ url = "" }: IncomingMessage): string {
@@ -43,8 +62,9 @@ function queryOf({ url = "" }: IncomingMessage): string {
   return at === -1 ? "" : url.slice(at);
 }
 
-function passedOn({ "content-type": type, "content-length": length, accept }: IncomingHttpHeaders) {
+function passedOn({ "content-type": type, "content-length": length, accept, trailer }: IncomingHttpHeaders) {
   return {
+    ...(trailer === undefined ? {} : { trailer }),
     ...(type === undefined ? {} : { "content-type": type }),
     ...(length === undefined ? {} : { "content-length": length }),
     ...(accept === undefined ? {} : { accept }),

@@ -44,6 +44,15 @@ const forwarded: readonly RouteName[] = [
   "listSessions",
   "endSession",
   "logs",
+  "readFile",
+  "writeFile",
+  "statFile",
+  "listFiles",
+  "makeDirectory",
+  "removeFile",
+  "renameFile",
+  "readArchive",
+  "writeArchive",
 ];
 
 /** Binds the route table's coordinator side. */

@@ -6,7 +6,7 @@ import type {
   OutgoingHttpHeaders,
   RequestOptions,
 } from "node:http";
-import { type Readable, pipeline } from "node:stream";
+import { type Readable, pipeline, promises as streams } from "node:stream";
 import { DSecError } from "../../protocol/errors.ts";
 import { maxBodyBytes, type RouteName, routePath, routes } from "../../protocol/routes.ts";
 import { type Address, parseAddress } from "../address.ts";
@@ -55,6 +55,8 @@ export interface RawRequest {
   readonly path: string;
   readonly headers: OutgoingHttpHeaders;
   readonly body?: Readable | string | undefined;
+  /** Sent after a body that is a stream of unknown length; the header `trailer` announces them. */
+  readonly trailers?: (() => Readonly<Record<string, string>>) | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly timeoutMs?: number | undefined;
 }
@@ -210,7 +212,8 @@ export class HttpClient {
       });
       outgoing.on("error", (error) => reject(connectionError(error, progress())));
       if (body === undefined || typeof body === "string") outgoing.end(body);
-      else pipeline(body, outgoing, () => undefined);
+      else if (request.trailers === undefined) pipeline(body, outgoing, () => undefined);
+      else pipeWithTrailers(body, outgoing, request.trailers);
     });
   }
 
@@ -244,6 +247,21 @@ export class HttpClient {
   #progress(request: RawRequest, connected: boolean): Progress {
     return { peer: this.peer, address: this.address, connected, changes: request.method !== "GET" };
   }
+}
+
+function pipeWithTrailers(
+  body: Readable,
+  outgoing: ClientRequest,
+  trailers: () => Readonly<Record<string, string>>,
+): void {
+  streams
+    .pipeline(body, outgoing, { end: false })
+    .then(() => {
+      outgoing.addTrailers(trailers());
+      outgoing.end();
+    })
+    // the request's own events say why
+    .catch(() => undefined);
 }
 
 function isIdempotent(method: string): boolean {

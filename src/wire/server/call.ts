@@ -29,6 +29,13 @@ export interface RawCall {
   readonly signal: AbortSignal;
 }
 
+/** As {@link RawCall}, with its query checked by the contract. */
+export interface StreamCall<N extends RouteName> extends RawCall {
+  readonly query: Query<N>;
+}
+
+export type StreamHandler<N extends RouteName> = (call: StreamCall<N>) => Promise<void>;
+
 export type RawHandler = (call: RawCall) => Promise<void>;
 
 /** Adds the lazy `signal`: most requests are answered before anybody could abort them, so it is made when first read. */

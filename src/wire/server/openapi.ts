@@ -46,14 +46,20 @@ function describe(name: RouteName) {
       ...(contract.params ? { params: contract.params } : {}),
       ...(contract.query ? { querystring: contract.query } : {}),
       ...(contract.body ? { body: contract.body } : {}),
+      ...(contract.upload ? { consumes: [contract.upload], body: contentOf(contract.upload) } : {}),
       ...(name === "version" ? { security: [] } : {}),
       response: { [contract.status]: answerOf(contract), default: problem },
     },
   };
 }
 
+function contentOf(type: string): object {
+  return { content: { [type]: { schema: z.string().meta({ format: "binary" }) } } };
+}
+
 /** An answer without a body is described by the null type, which the generator knows as such. */
-function answerOf({ answer, schema, summary }: Contract): object {
+function answerOf({ answer, schema, summary, contentType = "" }: Contract): object {
+  if (answer === "bytes") return { description: summary, ...contentOf(contentType) };
   if (answer === "text") return { description: summary, content: { "text/plain": { schema: z.string() } } };
   if (schema === undefined) return z.null().describe(summary);
   const type = answer === "ndjson" ? "application/x-ndjson" : "application/json";

@@ -14,8 +14,15 @@ import { z } from "zod";
 import { parseAddress } from "../address.ts";
 import { type BelowHandler, BelowRoutes } from "./below.ts";
 import { bearerAuthenticator } from "./authentication.ts";
-import { type Call, type Handler, type RawHandler, withSignal } from "./call.ts";
-import { type Contract, contracts, type Result } from "./contracts.ts";
+import {
+  type Call,
+  type Handler,
+  type RawCall,
+  type RawHandler,
+  type StreamHandler,
+  withSignal,
+} from "./call.ts";
+import { type Contract, contracts, type Query, type Result } from "./contracts.ts";
 import { type Listener, listen, type TlsFiles } from "./listener.ts";
 import { writeNdjson } from "./ndjson.ts";
 import { openApiDocument } from "./openapi.ts";
@@ -122,6 +129,19 @@ export class WireServer {
 
   /** Serves a route without reading or checking its body and query: for forwarding. */
   handleRaw(name: RouteName, handler: RawHandler): void {
+    this.#raw(name, async (call) => handler(call));
+  }
+
+  /** Serves a route whose body or answer is content: the handler reads and writes it by itself. */
+  handleStream<N extends RouteName>(name: N, handler: StreamHandler<N>): void {
+    this.#raw(name, async (call, query) => {
+      // the type is read off the same contract that parsed it
+      const checked = parseQuery(contracts[name], query) as Query<N>;
+      await handler(Object.assign(call, { query: checked }));
+    });
+  }
+
+  #raw(name: RouteName, handler: (call: RawCall, query: unknown) => Promise<void>): void {
     this.#served.add(name);
     void this.#app.register(async (scope) => {
       scope.removeAllContentTypeParsers();
@@ -143,7 +163,7 @@ export class WireServer {
             log: request.log,
           };
           try {
-            await handler(withSignal(fields, response, this.closing));
+            await handler(withSignal(fields, response, this.closing), request.query);
           } catch (error) {
             const known = asDSecError(error);
             logFailure(request.log, known);
