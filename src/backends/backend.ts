@@ -5,7 +5,14 @@
  */
 import type { Guest } from "../agent/guest.ts";
 import type { BackendReport } from "../protocol/node.ts";
-import type { BackendKind, EndReason, Engine, ResourceClass, Simulation, Usage } from "../protocol/sandbox.ts";
+import type {
+  BackendKind,
+  EndReason,
+  Engine,
+  ResourceClass,
+  Simulation,
+  Usage,
+} from "../protocol/sandbox.ts";
 
 /** What JSON can carry; journaled by the daemon, opaque to it. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
@@ -72,7 +79,11 @@ export interface Running {
   readonly record: Json;
   readonly guest: Guest;
   /** Defaults for execs that the image itself carries (docker), e.g. its environment and working directory. */
-  readonly imageDefaults?: { readonly env: Readonly<Record<string, string>>; readonly workdir?: string; readonly user?: string };
+  readonly imageDefaults?: {
+    readonly env: Readonly<Record<string, string>>;
+    readonly workdir?: string;
+    readonly user?: string;
+  };
   readonly address?: string;
   /** Resolves, never rejects, when the sandbox is gone without {@link destroy} having been called. */
   readonly ended: Promise<BackendEnd>;

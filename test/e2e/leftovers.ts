@@ -12,7 +12,7 @@ const cgroupRoot = "/sys/fs/cgroup";
 export async function sandboxLeftovers(fleet: Fleet): Promise<string[]> {
   const found: string[] = [];
   for (const group of await cgroupsOf(fleet.instance)) found.push(`cgroup ${group}`);
-  for (const folder of ["sandboxes", "runc", "scratch"])
+  for (const folder of ["sandboxes", "scratch"])
     for (const entry of await entries(join(fleet.runDir, folder))) found.push(`${folder}/${entry}`);
   for (const mount of await mountsBelow(join(fleet.runDir, "sandboxes/"))) found.push(`mount ${mount}`);
   for (const pid of await processesOf(fleet.instance)) found.push(`process ${pid}`);
