@@ -8,6 +8,7 @@ import { isolationSentences } from "./isolation-sentences.ts";
 import { lifecycleSentences } from "./lifecycle-sentences.ts";
 import { limitSentences } from "./limit-sentences.ts";
 import { processSentences } from "./process-sentences.ts";
+import { sessionSentences } from "./session-sentences.ts";
 import { streamSentences } from "./stream-sentences.ts";
 
 /** What a group of sentences gets: the fixture exists once the tests run. */
@@ -57,6 +58,9 @@ export function conformance(subject: ConformanceSubject): void {
     });
     describe.runIf(subject.capabilities.realProcesses)("processes", () => {
       processSentences(suite);
+    });
+    describe.runIf(subject.capabilities.realProcesses)("sessions", () => {
+      sessionSentences(suite);
     });
     describe.runIf(subject.capabilities.realProcesses)("limits", () => {
       limitSentences(suite);

@@ -23,7 +23,7 @@ export async function forward(registry: Registry, route: RouteName, call: RawCal
   const hasBody = size > 0 || request.headers["transfer-encoding"] !== undefined;
   const outgoing = {
     method: request.method ?? "GET",
-    path: routePath(route, { ref }) + queryOf(request),
+    path: routePath(route, { ...call.params, ref }) + queryOf(request),
     headers: { ...passedOn(request.headers), "x-request-id": call.requestId },
     body: hasBody ? request : undefined,
     ...(request.headers.trailer === undefined ? {} : { trailers: () => textOf(request.trailers) }),
