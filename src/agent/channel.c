@@ -84,7 +84,7 @@ void channel_release(struct channel *channel)
 	else if (channel->kind == KIND_FILE)
 		file_release(channel);
 	else
-		channel_free(channel);
+		dial_release(channel);
 }
 
 void channel_fail(struct channel *channel, enum error_code code, int error)

@@ -157,3 +157,11 @@ bool dial_emit(struct channel *channel)
 	emit_exit(channel);
 	return false;
 }
+
+void dial_release(struct channel *channel)
+{
+	const struct linger reset = { .l_onoff = 1, .l_linger = 0 };
+	if (channel->dial.connected && !channel->in.finished)
+		setsockopt(channel->source.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+	channel_free(channel);
+}

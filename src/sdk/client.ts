@@ -11,6 +11,7 @@ import type {
 } from "../protocol/sandbox.ts";
 import { HttpClient } from "../wire/client/http-client.ts";
 import { type Connection, type OpenOptions, resolveConnection } from "./open-connection.ts";
+import { Ports } from "./ports.ts";
 import { type CallOptions, Sandbox } from "./sandbox.ts";
 import { watchSandboxes } from "./watch.ts";
 
@@ -54,10 +55,12 @@ const defaultTimeoutSeconds = 120;
 export class DSecClient implements AsyncDisposable {
   readonly #http: HttpClient;
   readonly #connection: Connection;
+  readonly #ports: Ports;
 
   private constructor(connection: Connection) {
     const { address, token, ca } = connection;
     this.#connection = connection;
+    this.#ports = new Ports(connection);
     this.#http = new HttpClient({ address, token, peer: "coordinator", ...(ca === undefined ? {} : { ca }) });
   }
 
@@ -160,6 +163,7 @@ export class DSecClient implements AsyncDisposable {
   /** Cuts its connections; sandboxes go on. */
   async close(): Promise<void> {
     this.#http.close();
+    this.#ports.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -167,6 +171,6 @@ export class DSecClient implements AsyncDisposable {
   }
 
   #sandbox(info: SandboxInfo): Sandbox {
-    return new Sandbox(this.#http, this.#connection, info);
+    return new Sandbox(this.#http, this.#connection, this.#ports, info);
   }
 }

@@ -13,9 +13,12 @@ export type {
   ShellOptions,
 } from "./exec-collect.ts";
 export type { Command, ExecOptions, SpawnOptions } from "./exec-options.ts";
+export type { FetchInit } from "./fetch.ts";
+export type { ForwardOptions, PortForward } from "./forward.ts";
 export { DSecError, errorTable, isErrorCode } from "../protocol/errors.ts";
 export type { ErrorCode } from "../protocol/errors.ts";
 export type { ExecExit, ExecRecord, ExecSpecInput, LogLine } from "../protocol/exec.ts";
+export type { PortToken } from "../protocol/port.ts";
 export type { BackendReport, NodeList, NodeStatus } from "../protocol/node.ts";
 export type { SessionInfo, SessionOutcome } from "../protocol/session.ts";
 export type {
