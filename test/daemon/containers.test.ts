@@ -203,7 +203,9 @@ test("limits of a running container change without a restart", async () => {
 });
 
 async function initOf(runDir: string, id: string): Promise<number> {
-  const state = JSON.parse(await readFile(join(runDir, "runc", id, "state.json"), "utf8")) as {
+  const state = JSON.parse(
+    await readFile(join(runDir, "sandboxes", id, "runtime", id, "state.json"), "utf8"),
+  ) as {
     init_process_pid: number;
   };
   return state.init_process_pid;

@@ -95,7 +95,7 @@ test("destroying gives the room back, whatever is in it, and again is no error",
   await directory.destroy();
   await directory.destroy();
   expect(await scratch.list()).toEqual([]);
-  expect(await directory.usage()).toBe(0);
+  await vi.waitFor(async () => expect(await directory.usage()).toBe(0), { timeout: 30_000 });
   await vi.waitFor(
     async () => expect((await scratch.disk()).availableBytes).toBeGreaterThan(before - 100 * mebibyte),
     { timeout: 30_000, interval: 200 },

@@ -3,7 +3,7 @@
  * the child has run execve; that took 12 ms of a daemon of 200 MB, this takes less than one.
  */
 import { constants } from "node:os";
-import { LinuxError, libcFunction } from "./libc.ts";
+import { closeDescriptor, LinuxError, libcFunction } from "./libc.ts";
 
 export interface ProgramExit {
   /** Undefined when a signal ended it. */
@@ -38,6 +38,7 @@ const addDup2 = libcFunction<[Uint8Array, number, number]>("posix_spawn_file_act
   "int",
   "int",
 ]);
+const fcntl = libcFunction<[number, number, number]>("fcntl", ["int", "int", "int"]);
 const addCloseFrom = libcFunction<[Uint8Array, number]>("posix_spawn_file_actions_addclosefrom_np", [
   "void *",
   "int",
@@ -54,6 +55,8 @@ const waitpid = libcFunction<[number, Uint8Array, number]>("waitpid", ["int", "v
 /** A process group of its own; Node's ignored signals at their defaults; nothing masked. */
 const spawnFlags = 0x02 | 0x04 | 0x08;
 const noHang = 1;
+/** F_DUPFD_CLOEXEC. */
+const duplicateFrom = 1030;
 
 /**
  * Starts a program in a process group of its own.
@@ -69,12 +72,15 @@ export function spawnProgram(
   env: Readonly<Record<string, string>>,
   descriptors: readonly number[],
 ): SpawnedProgram {
-  if (descriptors.some((fd) => fd < descriptors.length))
-    throw new RangeError("a descriptor to hand on would be overwritten by another");
   const actions = new Uint8Array(fileActionsBytes);
+  // One that has a target's number would be overwritten before its turn.
+  const moved = new Map<number, number>();
   initActions(actions);
   try {
-    for (const [target, fd] of descriptors.entries()) addDup2(actions, fd, target);
+    for (const fd of descriptors)
+      if (fd < descriptors.length && !moved.has(fd))
+        moved.set(fd, fcntl(fd, duplicateFrom, descriptors.length));
+    for (const [target, fd] of descriptors.entries()) addDup2(actions, moved.get(fd) ?? fd, target);
     addCloseFrom(actions, descriptors.length);
     const pid = new Int32Array(1);
     const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);
@@ -91,6 +97,7 @@ export function spawnProgram(
     return { pid: at(pid), exited: exitOf(at(pid)) };
   } finally {
     destroyActions(actions);
+    for (const copy of moved.values()) closeDescriptor(copy);
     forgetChildren();
   }
 }

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, readFileSync, readlinkSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -48,6 +48,24 @@ test("the program gets its arguments, its environment and nothing else", async (
 test("only the descriptors that were handed on are open in the program", async () => {
   const { stdout } = await shell("ls /proc/$$/fd");
   expect(stdout.split("\n").filter(Boolean)).toEqual(["0", "1", "2"]);
+});
+
+test("descriptors that have each other's targets arrive where they belong", async () => {
+  const path = join(directory, "second");
+  const out = openSync(path, "w");
+  try {
+    const argv = ["sh", "-c", "readlink /proc/self/fd/0 /proc/self/fd/2; echo to the second"];
+    // 0 of this process becomes 2, and 2 becomes 0
+    await spawnProgram("/bin/sh", argv, { PATH: "/bin:/usr/bin" }, [2, out, 0]).exited;
+    const [first, second, text] = readFileSync(path, "utf8").split("\n");
+    expect([first, second, text]).toEqual([
+      readlinkSync("/proc/self/fd/2"),
+      readlinkSync("/proc/self/fd/0"),
+      "to the second",
+    ]);
+  } finally {
+    closeSync(out);
+  }
 });
 
 test("SIGPIPE, which Node ignores, has its default in the program, and it leads its process group", async () => {

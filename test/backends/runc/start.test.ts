@@ -25,8 +25,8 @@ test("a sandbox runs commands as its own root, sees its own processes only, and 
   expect({ code, stderr }).toEqual({ code: 3, stderr: "" });
   const [uid, hostname, lines, path] = stdout.split("\n");
   expect({ uid, hostname }).toEqual({ uid: "0", hostname: "box" });
-  // header, agent, shell, ps, wc
-  expect(Number(lines)).toBe(5);
+  // header, agent, shell, ps, and wc if it has been forked by then
+  expect([4, 5]).toContain(Number(lines));
   expect(path).toContain("/bin");
 });
 
