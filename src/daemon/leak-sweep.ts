@@ -59,20 +59,34 @@ export class LeakSweep {
 
   async #sweep(): Promise<void> {
     const { log, backends, provisioner } = this.#parts;
-    try {
-      for (const backend of backends) {
+    let clear = true;
+    for (const backend of backends) {
+      const name = backend.engine ?? backend.kind;
+      const swept = await this.#attempt(name, async () => {
         const removed = await backend.sweep(this.#keep(), this.#closing.signal);
-        if (removed.length > 0)
-          log.info({ backend: backend.engine ?? backend.kind, removed }, "leaks removed");
-      }
-      // only now is nothing left that runs in them
-      await this.#releaseOrphans();
+        if (removed.length > 0) log.info({ backend: name, removed }, "leaks removed");
+      });
+      if (backend.capabilities.root === "prepared") clear &&= swept;
+    }
+    // else something may still run in what was prepared for it
+    if (!clear) return;
+    await this.#releaseOrphans();
+    await this.#attempt("provisioner", async () => {
       const removed = (await provisioner?.sweep(this.#keep(), this.#closing.signal)) ?? [];
       if (removed.length > 0) log.info({ removed }, "leaks removed");
+    });
+  }
+
+  /** Whether the step went well; if not, all are tried again later. */
+  async #attempt(name: string, step: () => Promise<void>): Promise<boolean> {
+    try {
+      await step();
+      return true;
     } catch (error) {
-      if (this.#closing.signal.aborted) return;
-      log.warn({ err: error }, "leaks could not be removed");
+      if (this.#closing.signal.aborted) return false;
+      this.#parts.log.warn({ err: error, name }, "leaks could not be removed");
       this.#retryLater();
+      return false;
     }
   }
 

@@ -69,7 +69,7 @@ describe("creating", () => {
   test("a backend that no node has is refused by that name", async () => {
     const fleet = await TestFleet.start();
     await expect(fleet.create({ backend: "vm" })).rejects.toMatchObject({
-      code: "no_capacity",
+      code: "backend_unavailable",
       details: { refusals: [{ node: "n1", code: "backend_unavailable" }] },
     });
   });

@@ -217,14 +217,16 @@ export class Creates {
     const same = first !== undefined && all.every(({ code }) => code === first.code);
     if (same && (first.code === "image_not_found" || first.code === "backend_unavailable")) return first;
     const shown = all.slice(0, 3).map(({ node, reason }) => `${node}: ${reason}`);
-    return new DSecError(
-      "no_capacity",
-      `no node takes the sandbox: ${shown.join("; ")}${all.length > 3 ? `; and ${all.length - 3} more` : ""}`,
-      {
-        details: { refusals: all },
-        retryAfterMs: Math.round(retryAfterMs * (1 + 2 * this.#parts.random())),
-      },
-    );
+    const message = `no node takes the sandbox: ${shown.join("; ")}${all.length > 3 ? `; and ${all.length - 3} more` : ""}`;
+    const details = { refusals: all };
+    // room is not what is missing, and waiting brings none
+    if (all.every(({ code }) => code === "backend_unavailable"))
+      return new DSecError("backend_unavailable", message, { details });
+    const jitter = 1 + 2 * this.#parts.random();
+    return new DSecError("no_capacity", message, {
+      details,
+      retryAfterMs: Math.round(retryAfterMs * jitter),
+    });
   }
 }
 
