@@ -25,7 +25,7 @@ const Settings = z.strictObject({
   /** Default `<dataDir>/layers`. */
   layerStore: AbsolutePath.optional(),
   /** IPv4 range of the sandboxes' addresses. */
-  networkRange: z.cidrv4().default("10.88.0.0/16"),
+  networkRange: z.cidrv4().default("10.213.0.0/16"),
   dockerSocket: AbsolutePath.optional(),
   /** What this node offers; a node without runc prepares nothing on the machine. */
   backends: z.array(z.enum(["runc", "docker", "simulated"])).default(["runc", "docker", "simulated"]),
@@ -53,6 +53,8 @@ const Settings = z.strictObject({
     .default(() => Math.max(4, 2 * availableParallelism())),
   /** Without a sign of life from an exec's client for so long it is gone. */
   clientTimeoutMs: z.int().min(100).default(180_000),
+  /** A file or archive of which nothing moves for so long is given up. */
+  transferStallMs: z.int().min(100).default(60_000),
   /** Where to register; the address a coordinator reaches this daemon at, default the one it listens on. */
   coordinator: z.strictObject({ address: Address, token: Token, advertise: Address.optional() }).optional(),
   logLevel: z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]).default("info"),
