@@ -5,11 +5,12 @@ const run = promisify(execFile);
 
 /** Docker's own command line against the Docker daemon of the benchmark: what a user would type. */
 export class DockerPeer {
-  readonly #env: NodeJS.ProcessEnv;
+  /** Makes the docker command speak to that daemon. */
+  readonly env: NodeJS.ProcessEnv;
   readonly #image: string;
 
   constructor(socket: string, image: string) {
-    this.#env = { ...process.env, DOCKER_HOST: `unix://${socket}` };
+    this.env = { ...process.env, DOCKER_HOST: `unix://${socket}` };
     this.#image = image;
   }
 
@@ -29,7 +30,7 @@ export class DockerPeer {
   }
 
   async #docker(...argv: string[]): Promise<string> {
-    const { stdout } = await run("docker", argv, { env: this.#env, maxBuffer: 1 << 20 });
+    const { stdout } = await run("docker", argv, { env: this.env, maxBuffer: 1 << 20 });
     return stdout.trim();
   }
 }
