@@ -16,6 +16,7 @@ import { endReasonOf } from "./exec/exit.ts";
 import type { LiveExec } from "./exec/live-exec.ts";
 import { Recordings } from "./exec/recordings.ts";
 import type { Journal } from "./journal/journal.ts";
+import { Files } from "./files/files.ts";
 import { LeakSweep } from "./leak-sweep.ts";
 import type { LifecycleEffect } from "./lifecycle.ts";
 import { diskOf, MachineSampler } from "./machine.ts";
@@ -190,6 +191,8 @@ export function assemble(parts: AssemblyParts) {
     startTimeoutMs: options.startTimeoutMs,
   });
   const gate = new ExecGate({ clock, sandboxes, execs, clientTimeoutMs: options.clientTimeoutMs });
+  const { transferStallMs } = options;
+  const files = new Files({ clock, sandboxes, activity, transferStallMs });
   const used = new UsedTotalsSampler({ sandboxes, clock, log, intervalMs: usedIntervalMs });
   const status = new NodeStatusReader({
     name: options.name,
@@ -231,6 +234,7 @@ export function assemble(parts: AssemblyParts) {
     ending,
     starting,
     gate,
+    files,
     ports,
     status,
     /** Nothing new is taken from now on. */

@@ -7,6 +7,7 @@ import { DSecError } from "../protocol/errors.ts";
 import { WireServer } from "../wire/server/server.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { assemble, type Daemon } from "./assembly.ts";
+import { serveFiles } from "./http/file-routes.ts";
 import { serveHistory } from "./http/history-routes.ts";
 import { serveNode } from "./http/node-routes.ts";
 import { servePorts } from "./http/port-routes.ts";
@@ -124,6 +125,7 @@ function serve(daemon: Daemon, options: DaemonOptions, log: Logger): WireServer 
   serveSandboxes(server, daemon);
   serveHistory(server, daemon);
   serveSessions(server, daemon);
+  serveFiles(server, daemon);
   servePorts(server, daemon);
   serveNode(server, daemon);
   return server;

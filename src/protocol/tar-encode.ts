@@ -47,7 +47,7 @@ function headerBlock(member: TarMember, flag: string, size: number, seconds: num
   octal(tarField.mtime, seconds, largeMax);
   block.write(flag, tarField.type[0], "latin1");
   if (member.link !== undefined) block.set(member.link.subarray(0, tarField.link[1]), tarField.link[0]);
-  block.write("ustar\0" + "00", tarField.magic[0], "latin1");
+  block.write("ustar\u000000", tarField.magic[0], "latin1");
   block.write(`${tarChecksum(block).toString(8).padStart(6, "0")}\0 `, tarField.checksum[0], "latin1");
   return block;
 }

@@ -15,6 +15,10 @@ export type {
 export type { Command, ExecOptions, SpawnOptions } from "./exec-options.ts";
 export type { FetchInit } from "./fetch.ts";
 export type { ForwardOptions, PortForward } from "./forward.ts";
+export { SandboxFiles } from "./files.ts";
+export type { FileCallOptions, FileEntry, ReadOptions, RemotePath, WriteOptions } from "./files.ts";
+export type { TransferOptions, TransferProgress } from "./file-transfer.ts";
+export type { ArchiveResult } from "../protocol/file.ts";
 export { DSecError, errorTable, isErrorCode } from "../protocol/errors.ts";
 export type { ErrorCode } from "../protocol/errors.ts";
 export type { ExecExit, ExecRecord, ExecSpecInput, LogLine } from "../protocol/exec.ts";

@@ -16,6 +16,7 @@ import { type Command, type ExecOptions, execSpec, type SpawnOptions } from "./e
 import type { ExecProcess } from "./exec-process.ts";
 import type { FetchInit } from "./fetch.ts";
 import type { ForwardOptions, PortForward } from "./forward.ts";
+import { SandboxFiles } from "./files.ts";
 import type { Connection } from "./open-connection.ts";
 import type { Ports } from "./ports.ts";
 
@@ -48,6 +49,7 @@ export class Sandbox implements AsyncDisposable {
   readonly #connection: Connection;
   readonly #ports: Ports;
   #info: SandboxInfo;
+  #files: SandboxFiles | undefined;
 
   constructor(http: HttpClient, connection: Connection, ports: Ports, info: SandboxInfo) {
     this.#http = http;
@@ -58,6 +60,11 @@ export class Sandbox implements AsyncDisposable {
 
   get id(): string {
     return this.#info.id;
+  }
+
+  /** Its files: read, write, list, copy. */
+  get files(): SandboxFiles {
+    return (this.#files ??= new SandboxFiles(this.#http, this.id));
   }
 
   get name(): string | undefined {

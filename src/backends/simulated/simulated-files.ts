@@ -129,7 +129,9 @@ export class SimulatedFiles implements GuestFiles {
     begun?.(info(path, this.#get(path)));
     const below = top === "/" ? "/" : `${top}/`;
     let bytes = 0;
-    const found = [...this.#entries].filter(([key]) => key === top || key.startsWith(below)).sort();
+    const found = [...this.#entries]
+      .filter(([key]) => key === top || key.startsWith(below))
+      .toSorted(([one], [other]) => (one < other ? -1 : 1));
     for (const [key, { content, ...entry }] of found) {
       signal?.throwIfAborted();
       const isFile = content !== undefined;

@@ -54,7 +54,7 @@ export interface RawRequest {
   /** With query. */
   readonly path: string;
   readonly headers: OutgoingHttpHeaders;
-  readonly body?: Readable | string | undefined;
+  readonly body?: Readable | string | Uint8Array | undefined;
   /** Sent after a body that is a stream of unknown length; the header `trailer` announces them. */
   readonly trailers?: (() => Readonly<Record<string, string>>) | undefined;
   readonly signal?: AbortSignal | undefined;
@@ -211,7 +211,7 @@ export class HttpClient {
         resolve(response);
       });
       outgoing.on("error", (error) => reject(connectionError(error, progress())));
-      if (body === undefined || typeof body === "string") outgoing.end(body);
+      if (body === undefined || typeof body === "string" || body instanceof Uint8Array) outgoing.end(body);
       else if (request.trailers === undefined) pipeline(body, outgoing, () => undefined);
       else pipeWithTrailers(body, outgoing, request.trailers);
     });
