@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import { Readable } from "node:stream";
 import { DSecError } from "../protocol/errors.ts";
-import type { PortClient } from "../wire/client/port-client.ts";
+import { type PortClient, unusable } from "../wire/client/port-client.ts";
 
 /** What `fetch` takes of the web's. Redirects are answers like others: they may lead out of the sandbox. */
 export type FetchInit = Pick<RequestInit, "method" | "headers" | "body" | "signal">;
@@ -40,8 +40,7 @@ export async function fetchPort(
     return webResponse(response, request.method);
   } catch (cause) {
     response.destroy();
-    const message = `what answers on port ${port} is no HTTP that can be passed on`;
-    throw new DSecError("protocol_error", message, { cause, details: { port } });
+    throw unusable(port, cause);
   }
 }
 

@@ -34,11 +34,14 @@ export class TunnelStream extends Duplex {
     super({ allowHalfOpen: true });
     this.#socket = socket;
     this.#isServer = side === "server";
-    socket.on("data", (chunk: Buffer) => this.#receive(chunk));
     socket.on("end", () => this.#broken());
     socket.on("error", (cause: Error) => this.#broken(cause));
     socket.on("close", () => this.#broken());
-    if (head.length > 0) this.#receive(head);
+    // whoever awaits this stream must have a chance to listen before anything happens to it
+    setImmediate(() => {
+      socket.on("data", (chunk: Buffer) => this.#receive(chunk));
+      if (head.length > 0) this.#receive(head);
+    });
   }
 
   /** As of a socket: whether it keeps the process from ending. */

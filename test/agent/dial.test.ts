@@ -148,12 +148,9 @@ test("destroying it closes the connection inside", async () => {
 });
 
 test("it ends with the connection to the agent", async () => {
-  const ended = Promise.withResolvers<void>();
+  const ended = Promise.withResolvers<string | undefined>();
   await using server = await listen((socket) => {
-    socket.on("end", () => {
-      socket.end();
-      ended.resolve();
-    });
+    socket.on("error", ({ code }: NodeJS.ErrnoException) => ended.resolve(code));
     socket.resume();
   });
   const stream = await connection.dial(server.port);
@@ -163,7 +160,7 @@ test("it ends with the connection to the agent", async () => {
   );
   connection = await agent.connect();
   expect((await failed)[0]).toMatchObject({ code: "agent_lost", ambiguous: true });
-  await ended.promise;
+  expect(await ended.promise).toBe("ECONNRESET");
 });
 
 test("100 connections at once do not mix", async () => {
@@ -178,4 +175,30 @@ test("100 connections at once do not mix", async () => {
     }),
   );
   expect(texts).toEqual(Array.from({ length: 100 }, (_, i) => `${i} `.repeat(5000)));
+});
+
+test("a connection that is dropped before its end was sent is reset, one that was ended is not", async () => {
+  for (const [end, expected] of [
+    [false, "ECONNRESET"],
+    [true, "ended"],
+  ] as const) {
+    const seen = Promise.withResolvers<string | undefined>();
+    await using server = await listen((socket) => {
+      socket.on("error", ({ code }: NodeJS.ErrnoException) => seen.resolve(code));
+      socket.on("end", () => {
+        seen.resolve("ended");
+        socket.end();
+      });
+      socket.once("data", () => socket.write("got it"));
+      socket.resume();
+    });
+    const stream = await connection.dial(server.port);
+    stream.write("half of it");
+    await once(stream, "data");
+    if (end) {
+      stream.end();
+      await once(stream.resume(), "close");
+    } else stream.destroy();
+    expect(await seen.promise).toBe(expected);
+  }
 });

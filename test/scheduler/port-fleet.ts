@@ -40,9 +40,10 @@ export class PortFleet {
   static async start(options: { readonly now?: () => number } = {}): Promise<PortFleet> {
     const dir = await mkdtemp(join(tmpdir(), "dsec-ports-"));
     const node = new WireServer({ role: "daemon", version: "0.0.0", token: nodeToken, log });
-    let fleet: PortFleet | undefined;
+    const started: { fleet?: PortFleet } = {};
     node.handleUpgrade("port", async (upgrade) => {
       checkTunnel(upgrade);
+      const { fleet } = started;
       if (fleet === undefined || fleet.#ended) throw notRunning();
       const service = connect({
         port: Number(upgrade.params["port"]),
@@ -76,8 +77,8 @@ export class PortFleet {
       await node.close();
       await rm(dir, { recursive: true, force: true });
     });
-    fleet = new PortFleet(coordinator, client, await client.get(sandboxId));
-    return fleet;
+    started.fleet = new PortFleet(coordinator, client, await client.get(sandboxId));
+    return started.fleet;
   }
 
   /** Where the coordinator serves HTTP to the sandbox's port, over TCP. */

@@ -271,7 +271,7 @@ describe("fetch", () => {
       });
     });
     const response = await sandbox.fetch(port, "/");
-    await expect(response.text()).rejects.toThrow();
+    await expect(response.text()).rejects.toMatchObject({ code: "connection_lost" });
   });
 
   test.each(["no-slash", "@elsewhere/", ""])("the path %j is refused", async (path) => {

@@ -11,7 +11,7 @@ import { pipeline } from "node:stream/promises";
 import type { FastifyBaseLogger } from "fastify";
 import { DSecError } from "../../protocol/errors.ts";
 import { routePath } from "../../protocol/routes.ts";
-import { PortClient, type PortRequest } from "../../wire/client/port-client.ts";
+import { PortClient, type PortRequest, unusable } from "../../wire/client/port-client.ts";
 import { openTunnel } from "../../wire/client/tunnel.ts";
 import type { BelowCall, BelowHandler } from "../../wire/server/below.ts";
 import { contracts } from "../../wire/server/contracts.ts";
@@ -24,6 +24,8 @@ import type { Registry } from "./registry.ts";
 
 /** Milliseconds until a service must have sent the head of its answer. */
 const answerMs = 300_000;
+/** Milliseconds for a client to take the last answer and close. */
+const farewellMs = 2000;
 
 /**
  * HTTP to services in sandboxes: `/v1/sandboxes/:ref/http/:port/…`. Everything goes to the port of the sandbox that the path names, whatever
@@ -143,6 +145,9 @@ async function refuse(socket: Duplex, response: IncomingMessage, target: Target)
   socket.write(responseHead(status, framing, target.port), "latin1");
   // a failure cuts the connection before the last chunk
   await pipeline(response, chunked(), socket).catch(() => undefined);
+  socket.resume();
+  const timer = setTimeout(() => socket.destroy(), farewellMs).unref();
+  socket.once("close", () => clearTimeout(timer));
 }
 
 function responseHead(status: number, headers: OutgoingHttpHeaders, port: number): string {
@@ -171,11 +176,6 @@ function chunked(): Transform {
       done(null, "0\r\n\r\n");
     },
   });
-}
-
-function unusable(port: number, cause: unknown): DSecError {
-  const message = `what answers on port ${port} is no HTTP that can be passed on`;
-  return new DSecError("protocol_error", message, { cause, details: { port } });
 }
 
 /** After the upgrade: bytes, ends and failures of one end become the other's. */

@@ -73,5 +73,10 @@ export class PortAgent extends Agent {
 /** A service that ends its direction has no more answers: HTTP knows no half-open connections. */
 export function preparedForHttp(stream: TunnelStream): TunnelStream {
   stream.once("end", () => stream.end());
-  return stream;
+  return tolerant(stream);
+}
+
+/** Node's HTTP leaves a connection without a listener for moments in which an error would end the process. */
+export function tolerant(stream: TunnelStream): TunnelStream {
+  return stream.on("error", () => undefined);
 }

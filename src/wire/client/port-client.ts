@@ -2,7 +2,7 @@ import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders } from "node:h
 import type { Readable } from "node:stream";
 import { DSecError } from "../../protocol/errors.ts";
 import type { TunnelStream } from "../tunnel-stream.ts";
-import { type OpenPort, PortAgent, type PortOptions, preparedForHttp } from "./port-agent.ts";
+import { type OpenPort, PortAgent, type PortOptions, preparedForHttp, tolerant } from "./port-agent.ts";
 
 export interface PortRequest {
   /** Id, name or prefix of the sandbox. */
@@ -70,13 +70,16 @@ export class PortClient {
 
   /** Asks for an upgrade, over a connection of its own. @throws as {@link request} */
   async upgrade(request: PortRequest): Promise<UpgradeAnswer> {
-    const stream = await this.#open(request.ref, request.port, request.signal);
-    const { outgoing, answer } = this.#exchange(request, { createConnection: () => stream });
-    const { promise, resolve } = Promise.withResolvers<UpgradeAnswer>();
-    outgoing.once("upgrade", (response, _stream, head: Buffer) =>
+    const stream = tolerant(await this.#open(request.ref, request.port, request.signal));
+    const { promise: upgraded, resolve } = Promise.withResolvers<UpgradeAnswer>();
+    const { answer } = this.#exchange(request, { createConnection: () => stream }, (response, head) =>
       resolve({ type: "upgraded", response, stream, head }),
     );
-    return Promise.race([promise, answer.then((response) => ({ type: "refused", response }) as const)]);
+    const refused = answer.then((response) => {
+      response.once("close", () => stream.destroy());
+      return { type: "refused", response } as const;
+    });
+    return Promise.race([upgraded, refused]);
   }
 
   /** Cuts every connection that is kept. */
@@ -87,6 +90,7 @@ export class PortClient {
   #exchange(
     request: PortRequest,
     connection: PortOptions,
+    upgraded?: (response: IncomingMessage, head: Buffer) => void,
   ): { outgoing: ClientRequest; answer: Promise<IncomingMessage> } {
     const { method, path, headers, body, signal, answerMs } = request;
     const outgoing = http.request({ method, path, headers, ...connection });
@@ -98,7 +102,14 @@ export class PortClient {
       clearTimeout(timer);
       signal?.removeEventListener("abort", abort);
     });
-    outgoing.once("upgrade", () => clearTimeout(timer));
+    outgoing.once("upgrade", (response, stream, head: Buffer) => {
+      clearTimeout(timer);
+      if (upgraded !== undefined) upgraded(response, head);
+      else {
+        stream.destroy();
+        reject(unusable(request.port));
+      }
+    });
     outgoing.once("response", (response) => {
       clearTimeout(timer);
       // what broke the tunnel says more than that it broke
@@ -140,12 +151,7 @@ function late({ port, answerMs }: PortRequest): DSecError {
 function answerError(error: Error & { readonly code?: unknown }, { port, method }: PortRequest): DSecError {
   if (error instanceof DSecError) return error;
   const options = { cause: error, details: { port } };
-  if (typeof error.code === "string" && error.code.startsWith("HPE_"))
-    return new DSecError(
-      "protocol_error",
-      `what answers on port ${port} is no HTTP that can be passed on`,
-      options,
-    );
+  if (typeof error.code === "string" && error.code.startsWith("HPE_")) return unusable(port, error);
   return new DSecError(
     "connection_lost",
     `the service on port ${port} ended the connection without an answer`,
@@ -154,4 +160,12 @@ function answerError(error: Error & { readonly code?: unknown }, { port, method 
       ambiguous: !safeMethods.has(method),
     },
   );
+}
+
+/** The error for an answer that cannot be passed on. */
+export function unusable(port: number, cause?: unknown): DSecError {
+  return new DSecError("protocol_error", `what answers on port ${port} is no HTTP that can be passed on`, {
+    details: { port },
+    ...(cause === undefined ? {} : { cause }),
+  });
 }

@@ -93,7 +93,7 @@ function attempt(server: TunnelServer, path: string, signal: AbortSignal | undef
     });
     request.once("response", (response: IncomingMessage) => {
       const unexpected = new DSecError("protocol_error", "the server answered an upgrade without one");
-      refuseProblem(response)
+      void refuseProblem(response)
         .then(() => unexpected)
         .catch((error: unknown) => connectionError(error, progress))
         .then(fail);
