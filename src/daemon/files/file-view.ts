@@ -1,5 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import type { GuestArchiveResult, GuestFileInfo, GuestPath } from "../../agent/guest.ts";
+import { DSecError } from "../../protocol/errors.ts";
 import type { ArchiveResult, FileInfo } from "../../protocol/file.ts";
 
 interface GivenPath {
@@ -7,9 +8,12 @@ interface GivenPath {
   readonly pathBytes?: string | undefined;
 }
 
-/** Text, or bytes where that is what was given. */
+/** Text, or bytes where that is what was given. @throws DSecError `invalid_argument` */
 export function guestPath({ path, pathBytes = "" }: GivenPath): GuestPath {
-  return path ?? Buffer.from(pathBytes, "base64");
+  if (path !== undefined) return path;
+  const bytes = Buffer.from(pathBytes, "base64");
+  if (bytes[0] === 0x2f && !bytes.includes(0)) return bytes;
+  throw new DSecError("invalid_argument", "pathBytes: must be an absolute path");
 }
 
 export function parseMode(octal: string | undefined): { readonly mode?: number } {

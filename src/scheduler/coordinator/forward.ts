@@ -36,7 +36,8 @@ export async function forward(registry: Registry, route: RouteName, call: RawCal
   response.writeHead(answer.statusCode ?? 502, passedBack(answer.headers));
   if (route === "logs") response.flushHeaders();
   await passBack(answer, response).catch((error: unknown) => {
-    // head and part of the body are out: all that is left is to cut the answer, which pipeline did
+    // head and part of the body are out: all that is left is to cut the answer
+    response.destroy();
     call.log.debug({ err: error, node: node.name }, "a forwarded answer broke off");
   });
 }

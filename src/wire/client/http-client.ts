@@ -6,7 +6,7 @@ import type {
   OutgoingHttpHeaders,
   RequestOptions,
 } from "node:http";
-import { type Readable, pipeline, promises as streams } from "node:stream";
+import type { Readable } from "node:stream";
 import { DSecError } from "../../protocol/errors.ts";
 import { maxBodyBytes, type RouteName, routePath, routes } from "../../protocol/routes.ts";
 import { type Address, parseAddress } from "../address.ts";
@@ -17,6 +17,7 @@ import {
   type Progress,
   timeoutError,
 } from "./connection-error.ts";
+import { pipeBody } from "./request-body.ts";
 import { readJson, readLines, refuseProblem } from "./response.ts";
 import { withRetries } from "./retry.ts";
 
@@ -99,7 +100,7 @@ export class HttpClient {
     const makeAgent = (pool: AgentOptions): Agent =>
       this.#tls ? new (loadHttps().Agent)({ ...pool, ...trust }) : new http.Agent(pool);
     this.#kept = makeAgent(kept);
-    this.#streams = makeAgent({});
+    this.#streams = makeAgent({ keepAlive: true, maxFreeSockets: 16, timeout: idleMs });
     const peer =
       this.#target.kind === "unix"
         ? { socketPath: this.#target.path, host: "localhost" }
@@ -212,8 +213,7 @@ export class HttpClient {
       });
       outgoing.on("error", (error) => reject(connectionError(error, progress())));
       if (body === undefined || typeof body === "string" || body instanceof Uint8Array) outgoing.end(body);
-      else if (request.trailers === undefined) pipeline(body, outgoing, () => undefined);
-      else pipeWithTrailers(body, outgoing, request.trailers);
+      else pipeBody(body, outgoing, request.trailers);
     });
   }
 
@@ -247,21 +247,6 @@ export class HttpClient {
   #progress(request: RawRequest, connected: boolean): Progress {
     return { peer: this.peer, address: this.address, connected, changes: request.method !== "GET" };
   }
-}
-
-function pipeWithTrailers(
-  body: Readable,
-  outgoing: ClientRequest,
-  trailers: () => Readonly<Record<string, string>>,
-): void {
-  streams
-    .pipeline(body, outgoing, { end: false })
-    .then(() => {
-      outgoing.addTrailers(trailers());
-      outgoing.end();
-    })
-    // the request's own events say why
-    .catch(() => undefined);
 }
 
 function isIdempotent(method: string): boolean {
