@@ -1,5 +1,5 @@
-import { Transform } from "node:stream";
 import type { Readable, Writable } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
 import { DSecError } from "../protocol/errors.ts";
 import type { ExecExit } from "../protocol/exec.ts";
 import type { ExecProcess } from "../sdk/exec-process.ts";
@@ -7,15 +7,16 @@ import { DetachKeys } from "./detach-keys.ts";
 import { exitCodeOfSignal, onStopSignal } from "./interrupt.ts";
 import { note, write } from "./io.ts";
 import type { Io } from "./io.ts";
-import { enterRawMode, onResize } from "./terminal.ts";
+import { TerminalModes } from "./terminal-modes.ts";
+import { lendTerminal, onResize } from "./terminal.ts";
 
 export interface AttachOptions {
   /** Whether our stdin goes to the command. */
   readonly stdin: boolean;
   /** Whether the command has a terminal. */
   readonly tty: boolean;
-  /** Whether ctrl-p ctrl-q leaves it running; asks for `onDisconnect: "keep"`. */
-  readonly detachKeys: boolean;
+  /** Keys that leave it running; ask for `onDisconnect: "keep"`. None when empty. */
+  readonly detachKeys: Uint8Array;
 }
 
 /** How an attached command was left. */
@@ -28,6 +29,9 @@ export type Attached =
 const brokenPipe: Attached = { type: "exit", exitCode: exitCodeOfSignal("SIGPIPE") };
 /** Signals to end after which the connection is cut, as docker does. */
 const patience = 3;
+/** Milliseconds that what was typed before the detach keys has to reach the command. */
+const flushMs = 1000;
+const noKeys = new Uint8Array(0);
 
 /**
  * Joins this process's streams, signals and window size to a command's until it ends. Output is written no faster than it is
@@ -36,29 +40,41 @@ const patience = 3;
  */
 export async function attach(command: ExecProcess, io: Io, options: AttachOptions): Promise<Attached> {
   const { promise: left, resolve: leave, reject: fail } = Promise.withResolvers<Attached>();
-  const stopped = forwardSignals(command, leave);
-  const resized = options.tty ? onResize(io, ({ rows, cols }) => command.resize(rows, cols)) : undefined;
-  const restore = options.tty && options.stdin ? enterRawMode(io) : undefined;
+  const { stdin, tty } = options;
+  const modes = new TerminalModes();
+  const stopped = forwardSignals(command, tty, leave);
+  const takeBack = tty ? lendTerminal(io, modes, stdin) : undefined;
+  const resized = tty ? onResize(io, ({ rows, cols }) => command.resize(rows, cols)) : undefined;
   const readerGone = (): void => leave(brokenPipe);
   io.readerGone.addEventListener("abort", readerGone);
   try {
-    if (options.stdin) {
-      const detached = (): void => leave({ type: "detached" });
-      feed(io.stdin, command.stdin, options.detachKeys ? detached : undefined, fail);
+    if (stdin) {
+      io.stdin.once("error", (cause) =>
+        fail(new DSecError("invalid_argument", "stdin cannot be read", { cause })),
+      );
+      const keys = new DetachKeys(tty ? options.detachKeys : noKeys);
+      void feed(io.stdin, command.stdin, keys, () => leave({ type: "detached" }));
     }
-    const copied = Promise.all([copy(command.stdout, io.stdout), copy(command.stderr, io.stderr)]);
-    const ended = endOf(command, copied, io);
-    return await Promise.race([left, ended]);
+    const follow = tty ? modes : undefined;
+    const copied = Promise.all([copy(command.stdout, io.stdout, follow), copy(command.stderr, io.stderr)]);
+    const how = await Promise.race([left, endOf(command, copied, modes, io)]);
+    await command.leave();
+    return how;
   } finally {
     io.readerGone.removeEventListener("abort", readerGone);
-    restore?.();
+    takeBack?.();
     resized?.();
     stopped();
     command.disconnect();
   }
 }
 
-async function endOf(command: ExecProcess, copied: Promise<number[]>, io: Io): Promise<Attached> {
+async function endOf(
+  command: ExecProcess,
+  copied: Promise<number[]>,
+  modes: TerminalModes,
+  io: Io,
+): Promise<Attached> {
   // the output is worth showing also when the connection breaks after it
   const [[stdoutBytes = 0, stderrBytes = 0], exit] = await Promise.all([copied, command.exit]).catch(
     async (error: unknown) => {
@@ -71,6 +87,8 @@ async function endOf(command: ExecProcess, copied: Promise<number[]>, io: Io): P
       ambiguous: true,
       details: { exitCode: exit.exitCode, stdoutBytes, stderrBytes },
     });
+  // what a command that ended by itself did to the terminal is as it wants it, as it is without us
+  if (exit.cause === "exited") modes.forget();
   explain(exit, io);
   return { type: "exit", exitCode: exit.exitCode };
 }
@@ -84,11 +102,12 @@ function explain(exit: ExecExit, io: Io): void {
 }
 
 /** @returns the bytes that came */
-async function copy(from: Readable, to: Writable): Promise<number> {
+async function copy(from: Readable, to: Writable, modes?: TerminalModes): Promise<number> {
   let bytes = 0;
   try {
     for await (const chunk of from as AsyncIterable<Buffer>) {
       bytes += chunk.length;
+      modes?.follow(chunk);
       await write(to, chunk);
     }
   } catch {
@@ -97,40 +116,38 @@ async function copy(from: Readable, to: Writable): Promise<number> {
   return bytes;
 }
 
-/**
- * Joined by pipe and not by pipeline, which would close our stdin when the command ends: closing a terminal resets it, while
- * output is still to be written.
- */
-function feed(
-  from: Readable,
-  to: Writable,
-  detach: (() => void) | undefined,
-  fail: (error: DSecError) => void,
-): void {
+/** Our stdin must stay open when the command ends: closing a terminal resets it, while output is still to be written. */
+async function feed(from: Readable, to: Writable, keys: DetachKeys, detached: () => void): Promise<void> {
   // input that comes after the command's end goes nowhere
   to.on("error", () => undefined);
-  from.once("error", (cause) => fail(new DSecError("invalid_argument", "stdin cannot be read", { cause })));
-  if (detach === undefined) from.pipe(to);
-  else from.pipe(detachable(detach)).pipe(to);
+  try {
+    for await (const chunk of from.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+      const { forward, detach } = keys.read(chunk);
+      if (detach) {
+        const written = new Promise((resolve) => to.write(forward, resolve));
+        await Promise.race([written, delay(flushMs, undefined, { ref: false })]);
+        detached();
+        return;
+      }
+      await write(to, forward);
+      if (to.destroyed) return;
+    }
+    to.end();
+  } catch {
+    // told by the stream's own event
+  }
 }
 
-function detachable(detach: () => void): Transform {
-  const keys = new DetachKeys();
-  return new Transform({
-    transform(chunk: Buffer, _encoding, done) {
-      const { forward, detach: detached } = keys.read(chunk);
-      if (detached) detach();
-      done(null, forward);
-    },
-  });
-}
-
-/** Hands SIGINT, SIGTERM and SIGHUP on to the command, which then ends as it likes; after some it is left to be killed. */
-function forwardSignals(command: ExecProcess, leave: (how: Attached) => void): () => void {
+/**
+ * Hands SIGINT, SIGTERM and SIGHUP on to the command, which then ends as it likes; after some it is left to be killed. With a
+ * terminal the latter two hang it up, as when its window is closed: an interactive shell would not mind SIGTERM.
+ */
+function forwardSignals(command: ExecProcess, tty: boolean, leave: (how: Attached) => void): () => void {
   let received = 0;
   return onStopSignal((signal) => {
     received += 1;
-    if (received < patience) command.signal(signal);
-    else leave({ type: "exit", exitCode: exitCodeOfSignal(signal) });
+    const hangUp = tty && signal !== "SIGINT";
+    if (hangUp || received < patience) command.signal(hangUp ? "SIGHUP" : signal);
+    if (hangUp || received >= patience) leave({ type: "exit", exitCode: exitCodeOfSignal(signal) });
   });
 }

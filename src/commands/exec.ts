@@ -1,5 +1,6 @@
 import { DSecError } from "../protocol/errors.ts";
 import { attach } from "./attach.ts";
+import { detachKeysOption, usualDetachKeys } from "./detach-keys.ts";
 import { parseDuration } from "./duration.ts";
 import { note } from "./io.ts";
 import { flag, value } from "./option.ts";
@@ -11,7 +12,8 @@ export const exec = defineVerb({
   description:
     "Flags stand before REF; everything after it is the command, passed on exactly as given: no shell, no joining.\n" +
     "Exits with the command's own code; 124 when its time was up, 126 or 127 when it could not be run, 125 when dsec\n" +
-    "failed. Ctrl-C goes to the command. Without -d the command ends with this process.",
+    "failed. Ctrl-C goes to the command. Without -d the command ends with this process; with -t it is hung up when this\n" +
+    "process ends, and goes on when the connection is lost.",
   operands: "<ref> <command...>",
   passThrough: true,
   examples: [
@@ -22,13 +24,14 @@ export const exec = defineVerb({
   ],
   options: {
     interactive: flag("-i, --interactive", "give the command this stdin; null stdin otherwise"),
-    tty: flag("-t, --tty", "give it a terminal; ctrl-p ctrl-q leaves it running"),
+    tty: flag("-t, --tty", "give it a terminal; the detach keys leave it running"),
+    detachKeys: detachKeysOption("ctrl-p,ctrl-q unless given, '' for none"),
     detach: flag("-d, --detach", "record its output on the node and do not wait; prints the exec's id"),
     ...processOptions,
     timeout: value("--timeout <duration>", "kill it after this time: 30s, 5m", parseDuration),
   },
   run: async ({ io, client }, options, [ref = "", ...argv]) => {
-    const { interactive, tty, detach, user, workdir, timeout } = options;
+    const { interactive, tty, detach, detachKeys = usualDetachKeys, user, workdir, timeout } = options;
     if (detach && (interactive || tty))
       throw new DSecError("invalid_argument", "-d goes with neither -i nor -t: nobody is there to type");
     needTerminal(io, { tty, stdin: interactive });
@@ -42,9 +45,10 @@ export const exec = defineVerb({
     const process = await sandbox.spawn(argv, {
       ...command,
       stdin: interactive,
-      ...(tty ? terminalOf(env, io) : {}),
+      // as under docker, a connection that is lost does not end what has a terminal
+      ...(tty ? { ...terminalOf(env, io), onDisconnect: "keep" } : {}),
     });
-    const left = await attach(process, io, { stdin: interactive, tty, detachKeys: tty });
+    const left = await attach(process, io, { stdin: interactive, tty, detachKeys });
     if (left.type === "exit") return { type: "exit", code: left.exitCode };
     note(io, `detached; exec ${process.execId} goes on`);
     return { type: "exit", code: 0 };

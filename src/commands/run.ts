@@ -3,6 +3,7 @@ import type { DSecClient } from "../sdk/client.ts";
 import type { Sandbox } from "../sdk/sandbox.ts";
 import { attach } from "./attach.ts";
 import { sandboxView } from "./columns.ts";
+import { detachKeysOption, usualDetachKeys } from "./detach-keys.ts";
 import { parseDuration } from "./duration.ts";
 import { formatsFrom } from "./format.ts";
 import { exitCodeOfSignal, onStopSignal } from "./interrupt.ts";
@@ -23,7 +24,8 @@ const endMs = 10_000;
 const runOptions = {
   detach: flag("-d, --detach", "print the sandbox's id and do not wait; the command's output is recorded"),
   interactive: flag("-i, --interactive", "give the command this stdin; null stdin otherwise"),
-  tty: flag("-t, --tty", "give the command a terminal; ctrl-p ctrl-q leaves it running"),
+  tty: flag("-t, --tty", "give the command a terminal; the detach keys leave it running"),
+  detachKeys: detachKeysOption("ctrl-p,ctrl-q unless given, '' for none"),
   timeout: value("--timeout <duration>", "kill the command after this time: 30s, 5m", parseDuration),
   rm: flag("--rm", "forget the sandbox's record as soon as its command has ended"),
   quiet: flag("-q, --quiet", "no remarks on stderr"),
@@ -100,16 +102,16 @@ async function runAttached(
   options: RunValues,
   io: Io,
 ): Promise<Outcome> {
-  const { interactive, tty } = options;
+  const { interactive, tty, detachKeys = usualDetachKeys } = options;
   const command = await orRemove(sandbox, () =>
     sandbox.spawn(argv, {
       endsSandbox: true,
       stdin: interactive,
       ...timeoutOf(options),
-      ...(tty ? terminalOf({}, io) : {}),
+      ...(tty ? { ...terminalOf({}, io), onDisconnect: "keep" } : {}),
     }),
   );
-  const left = await attach(command, io, { stdin: interactive, tty, detachKeys: tty });
+  const left = await attach(command, io, { stdin: interactive, tty, detachKeys });
   if (left.type === "detached") {
     if (!options.quiet) note(io, `detached; sandbox ${sandbox.id} goes on`);
     return { type: "exit", code: 0 };

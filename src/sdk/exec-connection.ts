@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { DSecError } from "../protocol/errors.ts";
 import { execChannel, stdinWindow } from "../protocol/exec-frames.ts";
 import type { ClientControl, ExecSpecInput, ExecStatus, ServerControl } from "../protocol/exec.ts";
@@ -95,6 +96,18 @@ export class ExecConnection {
   /** Ends the exec on this side and cuts the connection; the node then does what `onDisconnect` says. */
   fail(error: DSecError): void {
     this.#finish(error);
+    this.#socket.terminate();
+  }
+
+  /** As {@link fail}, but what was sent before still arrives. */
+  async leave(reason: DSecError): Promise<void> {
+    if (this.#outcome === "ended") return;
+    this.#finish(reason);
+    const closed = new Promise<void>((resolve) => this.#socket.on("close", resolve));
+    // the answer to the closing can only be read by a socket that reads
+    this.#socket.resume();
+    this.#socket.close(1000);
+    await Promise.race([closed, delay(closingMs, undefined, { ref: false })]);
     this.#socket.terminate();
   }
 
@@ -204,6 +217,8 @@ export class ExecConnection {
   }
 }
 
+/** Milliseconds for the node to answer a closing. */
+const closingMs = 1000;
 /** Well below what a node takes for silence, three minutes. */
 const heartbeatMs = 30_000;
 /** Bytes of stdin in one frame. */

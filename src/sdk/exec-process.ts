@@ -54,6 +54,13 @@ export class ExecProcess implements AsyncDisposable {
     this.#connection.fail(new DSecError("cancelled", "the exec was disconnected", { ambiguous: true }));
   }
 
+  /** As {@link disconnect}, but signals, sizes and stdin sent before still reach the node. Does nothing after the end. */
+  async leave(): Promise<void> {
+    await this.#connection.leave(
+      new DSecError("cancelled", "the exec was left by its client", { ambiguous: true }),
+    );
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.disconnect();
     await this.exit.catch(() => undefined);
