@@ -190,7 +190,13 @@ export function assemble(parts: AssemblyParts) {
     slots: new Semaphore(options.concurrentStarts),
     startTimeoutMs: options.startTimeoutMs,
   });
-  const gate = new ExecGate({ clock, sandboxes, execs, clientTimeoutMs: options.clientTimeoutMs });
+  const gate = new ExecGate({
+    clock,
+    sandboxes,
+    execs,
+    recordings,
+    clientTimeoutMs: options.clientTimeoutMs,
+  });
   const { transferStallMs } = options;
   const files = new Files({ clock, sandboxes, activity, transferStallMs });
   const used = new UsedTotalsSampler({ sandboxes, clock, log, intervalMs: usedIntervalMs });

@@ -1,14 +1,24 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { DSecError } from "../protocol/errors.ts";
 import { execChannel, stdinWindow } from "../protocol/exec-frames.ts";
-import type { ClientControl, ExecSpecInput, ExecStatus, ServerControl } from "../protocol/exec.ts";
+import type {
+  AttachRequestInput,
+  ClientControl,
+  ExecSpecInput,
+  ExecStatus,
+  ServerControl,
+  StreamOffsets,
+} from "../protocol/exec.ts";
 import type { ShellSpecInput } from "../protocol/session.ts";
 import { fromProblem } from "../protocol/problem-codec.ts";
 import type { ExecSocket } from "./exec-socket.ts";
 
 /** Receives what the server sends, in order. A promise returned by `output` stops the connection until it settles. */
 export interface ExecEvents {
-  started?(execId: string, pid: number): void;
+  /** @param from where its output begins; the start, unless it was attached to */
+  started?(execId: string, pid: number, from: StreamOffsets): void;
+  /** So many bytes of a stream are missing here. Without it they make the exec fail. */
+  gap?(stream: "stdout" | "stderr", bytes: number): void;
   output(stream: "stdout" | "stderr", bytes: Buffer): void | Promise<void>;
   /** Exactly once, last: the terminal status, or why there is none. */
   ended(outcome: Exclude<ExecStatus, { type: "error" }> | DSecError): void;
@@ -46,6 +56,16 @@ export class ExecConnection {
     signal: AbortSignal | undefined,
   ): ExecConnection {
     return new ExecConnection(socket, { type: "shell", spec }, events, signal);
+  }
+
+  /** To an exec that runs, or has ended. */
+  static attach(
+    socket: ExecSocket,
+    request: Omit<AttachRequestInput, "type">,
+    events: ExecEvents,
+    signal: AbortSignal | undefined,
+  ): ExecConnection {
+    return new ExecConnection(socket, { type: "attach", ...request }, events, signal);
   }
 
   private constructor(socket: ExecSocket, first: First, events: ExecEvents, signal: AbortSignal | undefined) {
@@ -180,8 +200,12 @@ export class ExecConnection {
 
   #control(message: ServerControl): void {
     // what a newer server may add is not for this client
-    if (message.type === "started") this.#events.started?.(message.execId, message.pid);
-    else if (message.type === "credit") {
+    if (message.type === "started") this.#events.started?.(message.execId, message.pid, fromTheStart);
+    else if (message.type === "attached") this.#events.started?.(message.execId, message.pid, message.from);
+    else if (message.type === "gap") {
+      if (this.#events.gap === undefined) throw missing(message.stream, message.bytes);
+      this.#events.gap(message.stream, message.bytes);
+    } else if (message.type === "credit") {
       this.#credit += message.bytes;
       this.#release();
     }
@@ -224,7 +248,10 @@ const heartbeatMs = 30_000;
 /** Bytes of stdin in one frame. */
 const maxStdinFrame = 65_536;
 
+const fromTheStart: StreamOffsets = { stdout: 0, stderr: 0 };
+
 type First =
+  | AttachRequestInput
   | { readonly type: "start"; readonly spec: ExecSpecInput }
   | { readonly type: "shell"; readonly spec: ShellSpecInput };
 
@@ -234,6 +261,11 @@ function control(message: First | Extract<ClientControl, { type: "signal" }>): U
 
 function json(value: unknown): Uint8Array {
   return Buffer.from(JSON.stringify(value));
+}
+
+function missing(stream: string, bytes: number): DSecError {
+  const message = `${bytes} bytes of the command's ${stream} were not kept, or came too fast for this reader`;
+  return new DSecError("output_lost", message, { details: { stream, bytes } });
 }
 
 function lost(message: string, cause?: unknown): DSecError {

@@ -1,9 +1,19 @@
 import { Readable, Writable } from "node:stream";
 import { DSecError } from "../protocol/errors.ts";
-import type { ExecExit, ExecSpecInput } from "../protocol/exec.ts";
-import { ExecConnection } from "./exec-connection.ts";
-import { openExecSocket } from "./exec-socket.ts";
+import type { AttachRequestInput, ExecExit, ExecSpecInput, StreamOffsets } from "../protocol/exec.ts";
+import { ExecConnection, type ExecEvents } from "./exec-connection.ts";
+import { openAttachSocket, openExecSocket } from "./exec-socket.ts";
 import type { Connection } from "./open-connection.ts";
+
+export interface AttachOptions {
+  /** Where the output begins: `now` (the default), `start` of what is recorded, or after what is known already. */
+  readonly from?: Exclude<AttachRequestInput["from"], undefined>;
+  /** To write to its stdin; one client can at a time. Leaving does not end it. */
+  readonly stdin?: boolean;
+  /** Told of bytes that the recording's cap has dropped. Without it they make the attachment fail with `output_lost`. */
+  readonly onGap?: (stream: "stdout" | "stderr", bytes: number) => void;
+  readonly signal?: AbortSignal;
+}
 
 /** Bytes each output stream holds before the connection stops reading. */
 const highWaterMark = 262_144;
@@ -13,6 +23,8 @@ export class ExecProcess implements AsyncDisposable {
   readonly execId: string;
   /** Inside the sandbox. */
   readonly pid: number;
+  /** Bytes of each stream that came before what is read here: of an exec that was attached to. */
+  readonly from: StreamOffsets;
   /** With `stdin: true`; otherwise already ended. */
   readonly stdin: Writable;
   readonly stdout: Readable;
@@ -28,11 +40,12 @@ export class ExecProcess implements AsyncDisposable {
   constructor(
     connection: ExecConnection,
     streams: Pick<ExecProcess, "stdin" | "stdout" | "stderr" | "exit">,
-    started: { execId: string; pid: number },
+    started: Pick<ExecProcess, "execId" | "pid" | "from">,
   ) {
     this.#connection = connection;
     this.execId = started.execId;
     this.pid = started.pid;
+    this.from = started.from;
     this.stdin = streams.stdin;
     this.stdout = streams.stdout;
     this.stderr = streams.stderr;
@@ -75,39 +88,60 @@ export async function spawnExec(
   signal: AbortSignal | undefined,
 ): Promise<ExecProcess> {
   const socket = await openExecSocket(connection, ref, signal);
+  return openProcess(spec.stdin === true, (events) => ExecConnection.start(socket, spec, events, signal));
+}
+
+/** Follows a recorded exec; leaving it does not end it. @throws DSecError `not_found`, `unsupported`, `stdin_taken`, `conflict` */
+export async function attachExec(
+  connection: Connection,
+  ref: string,
+  exec: string,
+  options: AttachOptions,
+): Promise<ExecProcess> {
+  const { stdin = false, from = "now", onGap, signal } = options;
+  const socket = await openAttachSocket(connection, ref, exec, signal);
+  return openProcess(stdin, (events) =>
+    ExecConnection.attach(
+      socket,
+      { stdin, from },
+      onGap === undefined ? events : { ...events, gap: onGap },
+      signal,
+    ),
+  );
+}
+
+async function openProcess(
+  hasStdin: boolean,
+  begin: (events: ExecEvents) => ExecConnection,
+): Promise<ExecProcess> {
   const exit = Promise.withResolvers<ExecExit>();
-  const started = Promise.withResolvers<{ execId: string; pid: number }>();
+  const started = Promise.withResolvers<Pick<ExecProcess, "execId" | "pid" | "from">>();
   // callers who only read the streams learn of a failure there
   exit.promise.catch(() => undefined);
   const outputs = { stdout: new OutputStream(), stderr: new OutputStream() };
-  const exec = ExecConnection.start(
-    socket,
-    spec,
-    {
-      started: (execId, pid) => started.resolve({ execId, pid }),
-      output: (stream, bytes) => outputs[stream].receive(bytes),
-      ended(outcome) {
-        const error =
-          outcome instanceof DSecError
-            ? outcome
-            : outcome.type === "detached"
-              ? new DSecError("protocol_error", "a detached exec has no streams")
-              : undefined;
-        outputs.stdout.finish(error);
-        outputs.stderr.finish(error);
-        stdin.destroy();
-        if (error !== undefined) {
-          started.reject(error);
-          exit.reject(error);
-        } else if (!(outcome instanceof DSecError) && outcome.type === "exit") {
-          started.resolve({ execId: outcome.execId, pid: 0 });
-          exit.resolve(outcome);
-        }
-      },
+  const exec = begin({
+    started: (execId, pid, from) => started.resolve({ execId, pid, from }),
+    output: (stream, bytes) => outputs[stream].receive(bytes),
+    ended(outcome) {
+      const error =
+        outcome instanceof DSecError
+          ? outcome
+          : outcome.type === "detached"
+            ? new DSecError("protocol_error", "a detached exec has no streams")
+            : undefined;
+      outputs.stdout.finish(error);
+      outputs.stderr.finish(error);
+      stdin.destroy();
+      if (error !== undefined) {
+        started.reject(error);
+        exit.reject(error);
+      } else if (!(outcome instanceof DSecError) && outcome.type === "exit") {
+        started.resolve({ execId: outcome.execId, pid: 0, from: { stdout: 0, stderr: 0 } });
+        exit.resolve(outcome);
+      }
     },
-    signal,
-  );
-  const stdin = stdinOf(exec, spec.stdin === true);
+  });
+  const stdin = stdinOf(exec, hasStdin);
   return new ExecProcess(exec, { ...outputs, stdin, exit: exit.promise }, await started.promise);
 }
 

@@ -28,17 +28,36 @@ export interface ExecSocket {
 const handshakeMs = 60_000;
 const keepAliveMs = 15_000;
 
-/**
- * Opens the WebSocket of an exec, on which nothing has been sent yet. Until its first frame nothing has happened, so it is tried again when the connection fails.
- * @throws DSecError the server's problem (`not_found`, `sandbox_not_running`…), `coordinator_unreachable`, `cancelled`; never ambiguous
- */
+/** To start an exec. @throws as {@link openSocket} */
 export async function openExecSocket(
   connection: Connection,
   ref: string,
   signal: AbortSignal | undefined,
 ): Promise<ExecSocket> {
+  return openSocket(connection, routePath("exec", { ref }), signal);
+}
+
+/** To attach to one. @throws as {@link openSocket}, `unsupported` when it is not recorded */
+export async function openAttachSocket(
+  connection: Connection,
+  ref: string,
+  exec: string,
+  signal: AbortSignal | undefined,
+): Promise<ExecSocket> {
+  return openSocket(connection, routePath("attach", { ref, exec }), signal);
+}
+
+/**
+ * Opens the WebSocket of an exec, on which nothing has been sent yet. Until its first frame nothing has happened, so it is tried again when the connection fails.
+ * @throws DSecError the server's problem (`not_found`, `sandbox_not_running`…), `coordinator_unreachable`, `cancelled`; never ambiguous
+ */
+async function openSocket(
+  connection: Connection,
+  path: string,
+  signal: AbortSignal | undefined,
+): Promise<ExecSocket> {
   const { WebSocket } = await import("ws");
-  const url = socketUrl(parseAddress(connection.address), routePath("exec", { ref }));
+  const url = socketUrl(parseAddress(connection.address), path);
   return withRetries(true, signal, async () => {
     const socket = new WebSocket(url, {
       headers: { authorization: `Bearer ${connection.token}` },

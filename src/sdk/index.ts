@@ -5,6 +5,7 @@ export { Sandbox } from "./sandbox.ts";
 export type { CallOptions, LogOptions } from "./sandbox.ts";
 export type { OpenOptions } from "./open-connection.ts";
 export { ExecProcess } from "./exec-process.ts";
+export type { AttachOptions } from "./exec-process.ts";
 export type {
   CollectOptions,
   ExecResult,

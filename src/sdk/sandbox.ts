@@ -13,7 +13,7 @@ import { endedStates } from "../protocol/states.ts";
 import type { HttpClient } from "../wire/client/http-client.ts";
 import type { CollectOptions, ExecResult, ShellOptions } from "./exec-collect.ts";
 import { type Command, type ExecOptions, execSpec, type SpawnOptions } from "./exec-options.ts";
-import type { ExecProcess } from "./exec-process.ts";
+import type { AttachOptions, ExecProcess } from "./exec-process.ts";
 import type { FetchInit } from "./fetch.ts";
 import type { ForwardOptions, PortForward } from "./forward.ts";
 import { SandboxFiles } from "./files.ts";
@@ -116,6 +116,16 @@ export class Sandbox implements AsyncDisposable {
   async spawn(command: Command, options: SpawnOptions = {}): Promise<ExecProcess> {
     const { spawnExec } = await import("./exec-process.ts");
     return spawnExec(this.#connection, this.id, execSpec(command, options), options.signal);
+  }
+
+  /**
+   * Follows a process that is recorded (detached, or kept when its client went away), from now on or from what is recorded. Never slows it,
+   * and leaving never ends it.
+   * @throws DSecError `not_found`, `unsupported` when it is not recorded, `stdin_taken` when another client writes to it
+   */
+  async attach(exec: string, options: AttachOptions = {}): Promise<ExecProcess> {
+    const { attachExec } = await import("./exec-process.ts");
+    return attachExec(this.#connection, this.id, exec, options);
   }
 
   /** Starts a process that runs without a connection; its output is recorded. @returns its exec id, for {@link logs} */

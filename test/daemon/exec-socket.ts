@@ -39,8 +39,8 @@ export class ExecSocket {
   }
 
   /** Rejects with the server's problem when it does not upgrade. */
-  static async open(address: string, token: string, ref: string): Promise<ExecSocket> {
-    const url = `ws+unix:${address.slice("unix:".length)}:/v1/sandboxes/${ref}/exec`;
+  static async open(address: string, token: string, ref: string, path = "exec"): Promise<ExecSocket> {
+    const url = `ws+unix:${address.slice("unix:".length)}:/v1/sandboxes/${ref}/${path}`;
     const socket = new WebSocket(url, {
       headers: { authorization: `Bearer ${token}` },
       perMessageDeflate: false,

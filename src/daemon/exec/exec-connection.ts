@@ -1,34 +1,24 @@
 import type { WebSocket } from "ws";
-import { z } from "zod";
 import type { OutputStream } from "../../agent/guest.ts";
 import { DSecError } from "../../protocol/errors.ts";
-import {
-  ClientControl,
-  type ExecSpec,
-  type ExecStatus,
-  Resize,
-  type ServerControl,
-} from "../../protocol/exec.ts";
+import { ClientControl, type ExecSpec, type ExecStatus, Resize } from "../../protocol/exec.ts";
 import type { ShellSpec } from "../../protocol/session.ts";
-import { execChannel, maxExecFrame, stdinWindow } from "../../protocol/exec-frames.ts";
-import { toProblem } from "../../protocol/problem-codec.ts";
+import { execChannel, maxExecFrame } from "../../protocol/exec-frames.ts";
 import type { SandboxEntry } from "../sandbox-entry.ts";
+import { type ClientFrames, ClientSocket, parseFrame, problemStatus } from "./client-socket.ts";
 import type { Execs } from "./execs.ts";
 import type { LiveExec, OutputTarget } from "./live-exec.ts";
 import { signalNumber } from "./signals.ts";
+import { StdinFeed } from "./stdin-feed.ts";
 
 type Phase = "opened" | "starting" | "running" | "over";
-
-/** Credit is given back in portions, or when the client may be waiting for it. */
-const creditPortion = stdinWindow / 4;
-const normalClosure = 1000;
 
 /**
  * One exec's WebSocket, server side (protocol/exec.ts). Nothing here queues without a bound: stdin by its window, output by the
  * promise that the process's credit waits for.
  */
-export class ExecConnection implements OutputTarget {
-  readonly #socket: WebSocket;
+export class ExecConnection implements OutputTarget, ClientFrames {
+  readonly #socket: ClientSocket;
   readonly #entry: SandboxEntry;
   readonly #execs: Execs;
   #phase: Phase = "opened";
@@ -37,30 +27,16 @@ export class ExecConnection implements OutputTarget {
   readonly #begun = Promise.withResolvers<void>();
   /** What came while the process was being started. */
   #early: (() => void)[] = [];
-  #stdin: Promise<void> = Promise.resolve();
-  #stdinEnded = false;
+  readonly #stdin: StdinFeed;
   #refused = false;
   /** The client is gone: a command need not wait for its turn any more. */
   readonly #left = new AbortController();
-  /** Bytes the client sent beyond the credit it got. */
-  #outstanding = 0;
-  #credit = 0;
-  readonly #openedAt: number;
-  /** When the client last gave a sign of life; milliseconds of the caller's clock. */
-  #seen: number;
-  readonly #now: () => number;
 
   constructor(socket: WebSocket, entry: SandboxEntry, execs: Execs, now: () => number) {
-    this.#socket = socket;
     this.#entry = entry;
     this.#execs = execs;
-    this.#now = now;
-    this.#openedAt = now();
-    this.#seen = this.#openedAt;
-    socket.on("message", (data, isBinary) => this.#message(data, isBinary));
-    socket.on("pong", () => this.#alive());
-    socket.on("error", () => this.#socket.terminate());
-    socket.on("close", () => this.#gone());
+    this.#socket = new ClientSocket(socket, now, this);
+    this.#stdin = new StdinFeed((bytes) => this.#socket.control({ type: "credit", bytes }));
   }
 
   output(stream: OutputStream, chunk: Buffer): Promise<void> {
@@ -72,12 +48,7 @@ export class ExecConnection implements OutputTarget {
 
   /** Asks for a sign of life; cuts a client that has given none for `limitMs`. */
   beat(limitMs: number): void {
-    const silent = this.#now() - this.#seen;
-    if (this.#phase === "opened" && this.#now() - this.#openedAt > limitMs)
-      this.#end(problemStatus(new DSecError("protocol_error", "no start frame came")));
-    // a client that does not read may just be paused: whether it lives is then up to TCP
-    else if (silent > limitMs && this.#socket.bufferedAmount === 0) this.#socket.terminate();
-    else if (this.#socket.readyState === this.#socket.OPEN) this.#socket.ping();
+    this.#socket.beat(limitMs, this.#phase !== "opened");
   }
 
   /** The daemon is about to end. */
@@ -96,27 +67,13 @@ export class ExecConnection implements OutputTarget {
   #forward(stream: OutputStream, chunk: Buffer): Promise<void> {
     const last = chunk.length - (chunk.length % maxExecFrame || maxExecFrame);
     for (let at = 0; at < last; at += maxExecFrame)
-      void this.#send(execChannel[stream], chunk.subarray(at, at + maxExecFrame));
-    return this.#send(execChannel[stream], chunk.subarray(Math.max(0, last)));
+      void this.#socket.send(execChannel[stream], chunk.subarray(at, at + maxExecFrame));
+    return this.#socket.send(execChannel[stream], chunk.subarray(Math.max(0, last)));
   }
 
-  #message(data: WebSocket.RawData, isBinary: boolean): void {
-    this.#alive();
-    if (this.#phase === "over") return;
-    try {
-      if (!isBinary || !Buffer.isBuffer(data) || data.length === 0)
-        throw new DSecError("protocol_error", "frames must be binary and begin with a channel byte");
-      this.#frame(data.readUInt8(0), data.subarray(1));
-    } catch (error) {
-      this.#refuse(error);
-    }
-  }
-
-  #frame(channel: number, payload: Buffer): void {
-    if (payload.length > maxExecFrame)
-      throw new DSecError("protocol_error", `a frame may carry ${maxExecFrame} bytes, not ${payload.length}`);
+  frame(channel: number, payload: Buffer): void {
     if (channel === execChannel.control) {
-      const control = parse(ClientControl, payload, "control");
+      const control = parseFrame(ClientControl, payload, "control");
       if (control.type === "start") this.#start(control.spec);
       else if (control.type === "shell") this.#startShell(control.spec);
       else {
@@ -125,7 +82,7 @@ export class ExecConnection implements OutputTarget {
       }
     } else if (channel === execChannel.stdin) this.#input(payload);
     else if (channel === execChannel.resize) {
-      const { rows, cols } = parse(Resize, payload, "resize");
+      const { rows, cols } = parseFrame(Resize, payload, "resize");
       this.#whenRunning((exec) => exec.guest?.resize(rows, cols));
     } else throw new DSecError("protocol_error", `clients do not send on channel ${channel}`);
   }
@@ -158,8 +115,8 @@ export class ExecConnection implements OutputTarget {
       return;
     }
     this.#phase = "running";
-    const started: ServerControl = { type: "started", execId: exec.id, pid: exec.guest?.pid ?? 0 };
-    void this.#send(execChannel.control, Buffer.from(JSON.stringify(started)));
+    if (exec.spec.stdin) exec.takeStdin(this);
+    this.#socket.control({ type: "started", execId: exec.id, pid: exec.guest?.pid ?? 0 });
     this.#begun.resolve();
     for (const act of this.#early.splice(0)) act();
     exec.done.then(
@@ -170,34 +127,12 @@ export class ExecConnection implements OutputTarget {
 
   #input(payload: Buffer): void {
     if (this.#phase === "opened") throw new DSecError("protocol_error", "the first frame must be a start");
-    if (this.#stdinEnded) throw new DSecError("protocol_error", "stdin had ended already");
-    if (payload.length === 0) {
-      this.#stdinEnded = true;
-      this.#whenRunning((exec) => {
-        this.#stdin = this.#stdin.then(() => exec.guest?.end());
-      });
-      return;
-    }
-    this.#outstanding += payload.length;
-    if (this.#outstanding > stdinWindow)
-      throw new DSecError("protocol_error", `more than ${stdinWindow} bytes of stdin came without credit`);
+    this.#stdin.accept(payload);
     this.#whenRunning((exec) => {
-      if (!exec.spec.stdin) throw new DSecError("protocol_error", "stdin was not asked for at the start");
-      this.#stdin = this.#stdin
-        .then(async () => exec.guest?.write(payload))
-        // a guest that is lost ends the exec by itself
-        .catch(() => undefined)
-        .then(() => this.#grant(payload.length));
+      if (!exec.spec.stdin && payload.length > 0)
+        throw new DSecError("protocol_error", "stdin was not asked for at the start");
+      this.#stdin.pass(payload, exec);
     });
-  }
-
-  #grant(bytes: number): void {
-    this.#outstanding -= bytes;
-    this.#credit += bytes;
-    if (this.#phase !== "running" || (this.#credit < creditPortion && this.#outstanding > 0)) return;
-    const credit: ServerControl = { type: "credit", bytes: this.#credit };
-    this.#credit = 0;
-    void this.#send(execChannel.control, Buffer.from(JSON.stringify(credit)));
   }
 
   #whenRunning(act: (exec: LiveExec) => void): void {
@@ -216,12 +151,12 @@ export class ExecConnection implements OutputTarget {
     try {
       act(exec);
     } catch (error) {
-      this.#refuse(error);
+      this.refused(error);
     }
   }
 
   /** The client broke the protocol: its process ends with the connection. */
-  #refuse(error: unknown): void {
+  refused(error: unknown): void {
     this.#end(problemStatus(error));
     this.#refused = true;
     this.#leave();
@@ -232,11 +167,10 @@ export class ExecConnection implements OutputTarget {
     if (this.#phase === "over") return;
     this.#phase = "over";
     this.#begun.resolve();
-    void this.#send(execChannel.status, Buffer.from(JSON.stringify(status)));
-    this.#socket.close(normalClosure);
+    this.#socket.end(status);
   }
 
-  #gone(): void {
+  gone(): void {
     const wasOver = this.#phase === "over";
     this.#phase = "over";
     this.#begun.resolve();
@@ -249,49 +183,11 @@ export class ExecConnection implements OutputTarget {
     this.#left.abort(new DSecError("cancelled", "the client went away"));
     if (exec === undefined) return;
     exec.detach();
+    exec.releaseStdin(this);
     if (this.#refused) exec.kill("protocol");
     else if (exec.spec.onDisconnect === "kill") exec.kill("disconnect");
-  }
-
-  #alive(): void {
-    this.#seen = this.#now();
-  }
-
-  /** Resolves when the frame has left this process, or never can. */
-  async #send(channel: number, payload: Buffer): Promise<void> {
-    if (this.#socket.readyState !== this.#socket.OPEN) return;
-    const frame = Buffer.allocUnsafe(payload.length + 1);
-    frame.writeUInt8(channel, 0);
-    payload.copy(frame, 1);
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#socket.send(frame, { binary: true }, () => {
-      this.#alive();
-      resolve();
-    });
-    await promise;
   }
 }
 
 /** Signals, resizes and writes that may wait for the process to start. */
 const maxEarly = 1024;
-
-function problemStatus(error: unknown): ExecStatus {
-  return { type: "error", problem: toProblem(error) };
-}
-
-function parse<S extends z.ZodType>(schema: S, payload: Buffer, what: string): z.output<S> {
-  let value: unknown;
-  try {
-    value = JSON.parse(payload.toString("utf8"));
-  } catch (cause) {
-    throw new DSecError("protocol_error", `the ${what} frame is not JSON`, { cause });
-  }
-  const result = schema.safeParse(value);
-  if (result.success) return result.data;
-  const [issue] = result.error.issues;
-  throw new DSecError(
-    "invalid_argument",
-    `${issue?.path.map(String).join(".") ?? what}: ${issue?.message ?? "is not valid"}`,
-    { details: { issues: z.prettifyError(result.error).split("\n") } },
-  );
-}

@@ -1,16 +1,22 @@
-import { WebSocketServer } from "ws";
-import type { Upgrade } from "../../wire/server/upgrades.ts";
+import { type WebSocket, WebSocketServer } from "ws";
+import { DSecError } from "../../protocol/errors.ts";
 import { maxExecFrame } from "../../protocol/exec-frames.ts";
+import { contracts } from "../../wire/server/contracts.ts";
+import type { Upgrade } from "../../wire/server/upgrades.ts";
+import { parsePart } from "../../wire/server/validation.ts";
 import type { Clock } from "../clock.ts";
 import { reach } from "../reach.ts";
 import type { Sandboxes } from "../sandboxes.ts";
+import { type Attachable, AttachConnection } from "./attach-connection.ts";
 import { ExecConnection } from "./exec-connection.ts";
 import type { Execs } from "./execs.ts";
+import type { Recordings } from "./recordings.ts";
 
 export interface ExecGateParts {
   readonly clock: Clock;
   readonly sandboxes: Sandboxes;
   readonly execs: Execs;
+  readonly recordings: Recordings;
   /** Milliseconds without a sign of life after which a client is gone. */
   readonly clientTimeoutMs: number;
 }
@@ -18,7 +24,7 @@ export interface ExecGateParts {
 /** Upgrades requests to exec connections, and keeps watch over the clients. */
 export class ExecGate {
   readonly #parts: ExecGateParts;
-  readonly #connections = new Set<ExecConnection>();
+  readonly #connections = new Set<ExecConnection | AttachConnection>();
   readonly #server = new WebSocketServer({
     noServer: true,
     clientTracking: false,
@@ -36,12 +42,32 @@ export class ExecGate {
   /** @throws DSecError `not_found`, `ambiguous_reference`, `sandbox_not_running` */
   async upgrade({ request, socket, head, params }: Upgrade): Promise<void> {
     const entry = await reach(this.#parts.sandboxes, params["ref"] ?? "");
-    this.#server.handleUpgrade(request, socket, head, (webSocket) => {
-      const { execs, clock } = this.#parts;
-      const connection = new ExecConnection(webSocket, entry, execs, () => clock.now());
-      this.#connections.add(connection);
-      webSocket.once("close", () => this.#connections.delete(connection));
-    });
+    const { execs, clock } = this.#parts;
+    this.#accept(
+      { request, socket, head },
+      (webSocket) => new ExecConnection(webSocket, entry, execs, () => clock.now()),
+    );
+  }
+
+  /** To a recorded exec, also one that has ended. @throws DSecError `not_found`, `ambiguous_reference`, `unsupported` */
+  async attach({ request, socket, head, params }: Upgrade): Promise<void> {
+    const { sandboxes, execs, recordings, clock } = this.#parts;
+    const { ref, exec: id } = parsePart("params", contracts.attach.params, params);
+    const entry = sandboxes.find(ref);
+    if (entry.adoption !== undefined) await entry.adoption;
+    const record = execs.list(entry).find((exec) => exec.id === id);
+    if (record === undefined) throw new DSecError("not_found", `sandbox ${entry.id} has no exec ${id}`);
+    if (!record.recorded)
+      throw new DSecError(
+        "unsupported",
+        `exec ${id} is not recorded: only detached and kept ones can be followed`,
+      );
+    const live = entry.execs.get(id);
+    const frames: Attachable["frames"] = (signal) => recordings.frames(entry.id, id, live?.recorder, signal);
+    this.#accept(
+      { request, socket, head },
+      (webSocket) => new AttachConnection(webSocket, { record, live, frames }, () => clock.now()),
+    );
   }
 
   /** Ends every connection with a status; kept execs go on in their sandboxes. */
@@ -49,6 +75,17 @@ export class ExecGate {
     this.#disposeBeat();
     for (const connection of this.#connections) connection.shutDown();
     this.#server.close();
+  }
+
+  #accept(
+    { request, socket, head }: Pick<Upgrade, "request" | "socket" | "head">,
+    connect: (webSocket: WebSocket) => ExecConnection | AttachConnection,
+  ): void {
+    this.#server.handleUpgrade(request, socket, head, (webSocket) => {
+      const connection = connect(webSocket);
+      this.#connections.add(connection);
+      webSocket.once("close", () => this.#connections.delete(connection));
+    });
   }
 
   #scheduleBeat(): void {

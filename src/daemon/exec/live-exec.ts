@@ -1,3 +1,4 @@
+import { DSecError } from "../../protocol/errors.ts";
 import type { GuestExec, OutputSink, OutputStream } from "../../agent/guest.ts";
 import type { ExecExit, ExecSpec } from "../../protocol/exec.ts";
 import type { SessionOutcome } from "../../protocol/session.ts";
@@ -26,7 +27,12 @@ export class LiveExec {
   guest: GuestExec | undefined;
   /** Of a command in a session, once it has ended. */
   session: SessionOutcome | undefined;
+  /** Clients that follow it. */
+  attachments = 0;
   #target: OutputTarget | undefined;
+  /** The one client whose stdin it reads. */
+  #stdinHolder: object | undefined;
+  #stdinEnded = false;
 
   constructor(options: {
     id: string;
@@ -54,6 +60,23 @@ export class LiveExec {
       ? Promise.all([sent, kept]).then(() => undefined)
       : (sent ?? kept);
   };
+
+  /** @throws DSecError `stdin_taken` while another client writes to it, `conflict` when it has ended */
+  takeStdin(holder: object): void {
+    if (this.#stdinEnded) throw new DSecError("conflict", `the stdin of exec ${this.id} has ended`);
+    if (this.#stdinHolder !== undefined)
+      throw new DSecError("stdin_taken", `another client writes to the stdin of exec ${this.id}`);
+    this.#stdinHolder = holder;
+  }
+
+  releaseStdin(holder: object): void {
+    if (this.#stdinHolder === holder) this.#stdinHolder = undefined;
+  }
+
+  endStdin(): void {
+    this.#stdinEnded = true;
+    this.guest?.end();
+  }
 
   /** The client is gone; what is recorded goes on being so. */
   detach(): void {

@@ -10,9 +10,12 @@ import {
 } from "./record-format.ts";
 import type { ExecRecorder, RecorderPosition } from "./recorder.ts";
 
-/** A frame with the number of bytes of both streams before it. */
+/** A frame with what was before it since the exec's start. */
 export interface PlacedFrame extends RecordFrame {
+  /** Bytes of both streams. */
   readonly at: number;
+  /** Bytes of its own stream. */
+  readonly offset: number;
 }
 
 const readBytes = 262_144;
@@ -37,7 +40,7 @@ export async function* readFrames(
   try {
     while (segment !== undefined) {
       let position = headerBytes;
-      let at = segment.totals.stdout + segment.totals.stderr;
+      const totals = { ...segment.totals };
       let isComplete = false;
       for (;;) {
         const version = recorder?.version ?? 0;
@@ -45,8 +48,8 @@ export async function* readFrames(
         const { bytesRead } = await segment.file.read(buffer, 0, readBytes, position);
         const { frames, consumed } = decodeFrames(buffer.subarray(0, bytesRead));
         for (const frame of frames) {
-          yield { ...frame, at };
-          at += frame.data.length;
+          yield { ...frame, at: totals.stdout + totals.stderr, offset: totals[frame.stream] };
+          totals[frame.stream] += frame.data.length;
         }
         position += consumed;
         if (consumed > 0) continue;

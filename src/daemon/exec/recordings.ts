@@ -46,6 +46,16 @@ export class Recordings {
     await rm(this.#dir(sandbox, exec), { recursive: true, force: true });
   }
 
+  /** The output as it is on disk. With a recorder it follows until that is closed, or `signal` aborts. */
+  frames(
+    sandbox: string,
+    exec: string,
+    recorder: ExecRecorder | undefined,
+    signal: AbortSignal,
+  ): AsyncGenerator<PlacedFrame, void, undefined> {
+    return readFrames(this.#dir(sandbox, exec), recorder, signal);
+  }
+
   /** Output and gaps. With a recorder it follows until that is closed, or `signal` aborts. */
   async *read(
     sandbox: string,

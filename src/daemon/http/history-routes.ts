@@ -22,6 +22,7 @@ export interface HistoryRouteParts {
 export function serveHistory(server: WireServer, parts: HistoryRouteParts): void {
   const { journal, sandboxes, execs, gate } = parts;
   server.handleUpgrade("exec", async (upgrade) => gate.upgrade(upgrade));
+  server.handleUpgrade("attach", async (upgrade) => gate.attach(upgrade));
   server.handle("listEvents", async ({ params }) => ({
     items: journal.events(sandboxes.find(params.ref).id),
   }));
