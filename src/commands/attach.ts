@@ -17,6 +17,15 @@ export interface AttachOptions {
   readonly tty: boolean;
   /** Keys that leave it running; ask for `onDisconnect: "keep"`. None when empty. */
   readonly detachKeys: Uint8Array;
+  /** Whether signals to this process go to the command, as they do by default; else they only end this process. */
+  readonly signals?: boolean;
+  /** Bytes that came before, or were dropped: they are not missed. */
+  readonly missing?: () => Missing;
+}
+
+interface Missing {
+  readonly stdout: number;
+  readonly stderr: number;
 }
 
 /** How an attached command was left. */
@@ -42,7 +51,7 @@ export async function attach(command: ExecProcess, io: Io, options: AttachOption
   const { promise: left, resolve: leave, reject: fail } = Promise.withResolvers<Attached>();
   const { stdin, tty } = options;
   const modes = new TerminalModes();
-  const stopped = forwardSignals(command, tty, leave);
+  const stopped = options.signals === false ? leaveAtSignal(leave) : forwardSignals(command, tty, leave);
   const takeBack = tty ? lendTerminal(io, modes, stdin) : undefined;
   const resized = tty ? onResize(io, ({ rows, cols }) => command.resize(rows, cols)) : undefined;
   const readerGone = (): void => leave(brokenPipe);
@@ -57,7 +66,7 @@ export async function attach(command: ExecProcess, io: Io, options: AttachOption
     }
     const follow = tty ? modes : undefined;
     const copied = Promise.all([copy(command.stdout, io.stdout, follow), copy(command.stderr, io.stderr)]);
-    const how = await Promise.race([left, endOf(command, copied, modes, io)]);
+    const how = await Promise.race([left, endOf(command, copied, modes, io, options.missing)]);
     await command.leave();
     return how;
   } finally {
@@ -74,6 +83,7 @@ async function endOf(
   copied: Promise<number[]>,
   modes: TerminalModes,
   io: Io,
+  missing: () => Missing = () => ({ stdout: 0, stderr: 0 }),
 ): Promise<Attached> {
   // the output is worth showing also when the connection breaks after it
   const [[stdoutBytes = 0, stderrBytes = 0], exit] = await Promise.all([copied, command.exit]).catch(
@@ -82,7 +92,8 @@ async function endOf(
       throw error;
     },
   );
-  if (stdoutBytes !== exit.stdoutBytes || stderrBytes !== exit.stderrBytes)
+  const { stdout, stderr } = missing();
+  if (stdoutBytes + stdout !== exit.stdoutBytes || stderrBytes + stderr !== exit.stderrBytes)
     throw new DSecError("protocol_error", "not all of the command's output arrived", {
       ambiguous: true,
       details: { exitCode: exit.exitCode, stdoutBytes, stderrBytes },
@@ -150,4 +161,8 @@ function forwardSignals(command: ExecProcess, tty: boolean, leave: (how: Attache
     if (hangUp || received < patience) command.signal(hangUp ? "SIGHUP" : signal);
     if (hangUp || received >= patience) leave({ type: "exit", exitCode: exitCodeOfSignal(signal) });
   });
+}
+
+function leaveAtSignal(leave: (how: Attached) => void): () => void {
+  return onStopSignal((signal) => leave({ type: "exit", exitCode: exitCodeOfSignal(signal) }));
 }

@@ -1,4 +1,3 @@
-import { DSecError } from "../protocol/errors.ts";
 import { attach } from "./attach.ts";
 import { detachKeysOption, usualDetachKeys } from "./detach-keys.ts";
 import { parseDuration } from "./duration.ts";
@@ -21,25 +20,28 @@ export const exec = defineVerb({
     "dsec exec -i web-1 -- tar -x -C /src < src.tar",
     "dsec exec -it web-1 bash",
     "dsec exec -d web-1 -- ./server   # then: dsec logs web-1",
+    "dsec exec -dit web-1 bash   # then: dsec attach -i web-1",
   ],
   options: {
     interactive: flag("-i, --interactive", "give the command this stdin; null stdin otherwise"),
     tty: flag("-t, --tty", "give it a terminal; the detach keys leave it running"),
     detachKeys: detachKeysOption("ctrl-p,ctrl-q unless given, '' for none"),
-    detach: flag("-d, --detach", "record its output on the node and do not wait; prints the exec's id"),
+    detach: flag(
+      "-d, --detach",
+      "record its output on the node and do not wait; prints the exec's id; -i and -t are for `dsec attach`",
+    ),
     ...processOptions,
     timeout: value("--timeout <duration>", "kill it after this time: 30s, 5m", parseDuration),
   },
   run: async ({ io, client }, options, [ref = "", ...argv]) => {
     const { interactive, tty, detach, detachKeys = usualDetachKeys, user, workdir, timeout } = options;
-    if (detach && (interactive || tty))
-      throw new DSecError("invalid_argument", "-d goes with neither -i nor -t: nobody is there to type");
-    needTerminal(io, { tty, stdin: interactive });
+    if (!detach) needTerminal(io, { tty, stdin: interactive });
     const env = await environmentOf(options, io);
     const sandbox = await (await client()).get(ref);
     const command = { env, ...defined({ user, cwd: workdir, timeoutMs: timeout }) };
     if (detach) {
-      const id = await sandbox.execDetached(argv, command);
+      const terminal = tty ? terminalOf(env, io) : {};
+      const id = await sandbox.execDetached(argv, { ...command, stdin: interactive, ...terminal });
       return { type: "text", text: `${id}\n` };
     }
     const process = await sandbox.spawn(argv, {

@@ -16,7 +16,15 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, VerbEnt
       load: async () => (await import("./run.ts")).run,
     },
     exec: { summary: "run a command in a sandbox", load: async () => (await import("./exec.ts")).exec },
+    attach: {
+      summary: "follow a command that runs detached, and type into it",
+      load: async () => (await import("./attach-exec.ts")).attachExec,
+    },
     shell: { summary: "open a shell in a sandbox", load: async () => (await import("./shell.ts")).shell },
+    forward: {
+      summary: "lead ports of this machine to ports of a sandbox",
+      load: async () => (await import("./forward.ts")).forward,
+    },
     ls: { summary: "list sandboxes", load: async () => (await import("./ls.ts")).ls },
     inspect: {
       summary: "show all there is to know of sandboxes",

@@ -12,7 +12,7 @@ import type { SessionInfo, SessionList } from "../protocol/session.ts";
 import { endedStates } from "../protocol/states.ts";
 import type { HttpClient } from "../wire/client/http-client.ts";
 import type { CollectOptions, ExecResult, ShellOptions } from "./exec-collect.ts";
-import { type Command, type ExecOptions, execSpec, type SpawnOptions } from "./exec-options.ts";
+import { type Command, execSpec, type SpawnOptions } from "./exec-options.ts";
 import type { AttachOptions, ExecProcess } from "./exec-process.ts";
 import type { FetchInit } from "./fetch.ts";
 import type { ForwardOptions, PortForward } from "./forward.ts";
@@ -128,8 +128,11 @@ export class Sandbox implements AsyncDisposable {
     return attachExec(this.#connection, this.id, exec, options);
   }
 
-  /** Starts a process that runs without a connection; its output is recorded. @returns its exec id, for {@link logs} */
-  async execDetached(command: Command, options: ExecOptions = {}): Promise<string> {
+  /**
+   * Starts a process that runs without a connection; its output is recorded. With `stdin` or `tty` it waits for who attaches to it.
+   * @returns its exec id, for {@link logs} and {@link attach}
+   */
+  async execDetached(command: Command, options: SpawnOptions = {}): Promise<string> {
     const { detachExec } = await import("./exec-detached.ts");
     const spec = { record: true, ...execSpec(command, options) };
     return detachExec(this.#connection, this.id, spec, options.signal);
