@@ -23,6 +23,7 @@ struct exec {
 	uint64_t deadline, settle_at, retry_at; /* ms; UINT64_MAX for none */
 	uint64_t tree_signals;                  /* bit n - 1: signal n is to be sent to the whole tree */
 	uint64_t begun_signals;                 /* the same, to what the process began since the mark */
+	uint64_t later_signals;                 /* to the process itself, when those have been sent */
 	struct {
 		uint64_t ticks; /* of /proc/PID/stat: since the machine's start */
 		pid_t pid;      /* the newest process at that time */

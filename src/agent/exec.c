@@ -236,7 +236,9 @@ void exec_signal(struct channel *channel, int signal, uint8_t scope)
 		tree_mark(channel);
 	if (signal < 1 || signal > 64)
 		return;
-	if (scope == 0 && !exec->reaped)
+	if (scope == 0 && exec->begun_signals != 0)
+		exec->later_signals |= 1ULL << (signal - 1);
+	else if (scope == 0 && !exec->reaped)
 		kill(exec->pid, signal);
 	else if (scope == 1 && !(exec->reaped && exec->group_gone))
 		kill(-exec->pid, signal);

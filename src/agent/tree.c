@@ -245,6 +245,16 @@ static size_t signal_members(void)
 	return alive;
 }
 
+/* Signals that came meanwhile are met before anything else. */
+static void go_on(struct exec *exec)
+{
+	for (; exec->later_signals != 0; exec->later_signals &= exec->later_signals - 1)
+		if (!exec->reaped)
+			kill(exec->pid, __builtin_ctzll(exec->later_signals) + 1);
+	if (!exec->reaped)
+		kill(exec->pid, SIGCONT);
+}
+
 static void end_pass(void)
 {
 	find_members();
@@ -262,8 +272,8 @@ static void end_pass(void)
 	struct channel *channel = job.channel;
 	job.channel = NULL;
 	*(job.begun ? &channel->exec.begun_signals : &channel->exec.tree_signals) &= ~(1ULL << (job.signal - 1));
-	if (job.begun && channel->exec.begun_signals == 0 && !channel->exec.reaped)
-		kill(channel->exec.pid, SIGCONT);
+	if (job.begun && channel->exec.begun_signals == 0)
+		go_on(&channel->exec);
 	exec_tree_done(channel);
 }
 
