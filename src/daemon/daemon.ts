@@ -16,7 +16,7 @@ import { serveSessions } from "./http/session-routes.ts";
 import { Journal } from "./journal/journal.ts";
 import { LocalProvisioner } from "./local-provisioner.ts";
 import { DaemonOptions, type DaemonOptionsInput } from "./options.ts";
-import { loadSandboxes } from "./recovery.ts";
+import { loadSandboxes } from "./lifecycle/recovery.ts";
 import { Registration } from "./registration.ts";
 import { lockRunDir } from "./run-lock.ts";
 import { shutDown } from "./shutdown.ts";

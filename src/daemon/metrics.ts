@@ -9,7 +9,7 @@ import {
 import type { Backend } from "../backends/backend.ts";
 import { DSecError } from "../protocol/errors.ts";
 import type { ExecExit } from "../protocol/exec.ts";
-import type { Sandboxes } from "./sandboxes.ts";
+import type { Sandboxes } from "./lifecycle/sandboxes.ts";
 
 const secondsBuckets = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120,

@@ -1,5 +1,5 @@
-import type { SandboxEntry } from "./sandbox-entry.ts";
-import type { Sandboxes } from "./sandboxes.ts";
+import type { SandboxEntry } from "./lifecycle/sandbox-entry.ts";
+import type { Sandboxes } from "./lifecycle/sandboxes.ts";
 
 /**
  * The sandbox of a reference once it runs: one that is being taken up after a restart, or is starting, is waited for.

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { expect, onTestFinished, test } from "vitest";
 import { Journal } from "../../src/daemon/journal/journal.ts";
-import { newRecord, type SandboxRecord } from "../../src/daemon/sandbox-record.ts";
+import { newRecord, type SandboxRecord } from "../../src/daemon/lifecycle/sandbox-record.ts";
 import { ExecSpec } from "../../src/protocol/exec.ts";
 import { SandboxSpec } from "../../src/protocol/sandbox.ts";
 import { temporaryDir } from "./daemon-fixture.ts";

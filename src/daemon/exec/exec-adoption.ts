@@ -2,7 +2,7 @@ import type { Logger } from "pino";
 import type { Guest, OutputSink } from "../../agent/guest.ts";
 import type { JournaledExec } from "../journal/exec-row.ts";
 import type { Journal } from "../journal/journal.ts";
-import type { SandboxEntry } from "../sandbox-entry.ts";
+import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
 import { isKept, isRecorded } from "./exec-policy.ts";
 import type { Execs } from "./execs.ts";
 import { LiveExec } from "./live-exec.ts";

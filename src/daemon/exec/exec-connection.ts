@@ -4,7 +4,7 @@ import { DSecError } from "../../protocol/errors.ts";
 import { ClientControl, type ExecSpec, type ExecStatus, Resize } from "../../protocol/exec.ts";
 import type { ShellSpec } from "../../protocol/session.ts";
 import { execChannel, maxExecFrame } from "../../protocol/exec-frames.ts";
-import type { SandboxEntry } from "../sandbox-entry.ts";
+import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
 import { type ClientFrames, ClientSocket, parseFrame, problemStatus } from "./client-socket.ts";
 import type { Execs } from "./execs.ts";
 import type { LiveExec, OutputTarget } from "./live-exec.ts";

@@ -1,5 +1,5 @@
 import type { Running } from "../../backends/backend.ts";
-import type { SandboxEntry } from "../sandbox-entry.ts";
+import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
 
 export type Env = Readonly<Record<string, string>>;
 

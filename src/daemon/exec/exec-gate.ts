@@ -6,7 +6,7 @@ import type { Upgrade } from "../../wire/server/upgrades.ts";
 import { parsePart } from "../../wire/server/validation.ts";
 import type { Clock } from "../clock.ts";
 import { reach } from "../reach.ts";
-import type { Sandboxes } from "../sandboxes.ts";
+import type { Sandboxes } from "../lifecycle/sandboxes.ts";
 import { type Attachable, AttachConnection } from "./attach-connection.ts";
 import { ExecConnection } from "./exec-connection.ts";
 import type { Execs } from "./execs.ts";

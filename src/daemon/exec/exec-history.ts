@@ -3,7 +3,7 @@ import type { ExecExit, ExecRecord } from "../../protocol/exec.ts";
 import type { Clock } from "../clock.ts";
 import type { JournaledExec } from "../journal/exec-row.ts";
 import type { Journal } from "../journal/journal.ts";
-import type { SandboxEntry } from "../sandbox-entry.ts";
+import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
 import { isJournaled, isRecorded } from "./exec-policy.ts";
 import type { LiveExec } from "./live-exec.ts";
 import type { Recordings } from "./recordings.ts";

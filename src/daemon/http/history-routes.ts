@@ -7,8 +7,8 @@ import type { Execs } from "../exec/execs.ts";
 import type { LogQuery, Recordings } from "../exec/recordings.ts";
 import type { JournaledExec } from "../journal/exec-row.ts";
 import type { Journal } from "../journal/journal.ts";
-import type { SandboxEntry } from "../sandbox-entry.ts";
-import type { Sandboxes } from "../sandboxes.ts";
+import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
+import type { Sandboxes } from "../lifecycle/sandboxes.ts";
 
 export interface HistoryRouteParts {
   readonly journal: Journal;

@@ -1,8 +1,8 @@
 import type { WireServer } from "../../wire/server/server.ts";
-import { compileFilter } from "../filter.ts";
+import { compileFilter } from "../views/filter.ts";
 import type { Metrics } from "../metrics.ts";
-import type { NodeStatusReader } from "../node-status.ts";
-import { type WatchParts, watchSandboxes } from "../watch.ts";
+import type { NodeStatusReader } from "../views/node-status.ts";
+import { type WatchParts, watchSandboxes } from "../views/watch.ts";
 
 export interface NodeRouteParts extends WatchParts {
   readonly status: NodeStatusReader;

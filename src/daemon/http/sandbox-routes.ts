@@ -1,16 +1,16 @@
 import type { Sandbox } from "../../protocol/sandbox.ts";
 import type { WireServer } from "../../wire/server/server.ts";
 import { DSecError } from "../../protocol/errors.ts";
-import type { Activity } from "../activity.ts";
+import type { Activity } from "../deadlines/activity.ts";
 import type { Clock } from "../clock.ts";
-import type { Ending } from "../ending.ts";
-import { listSandboxes } from "../listing.ts";
-import { reclaim } from "../reclaim.ts";
-import type { SandboxEntry } from "../sandbox-entry.ts";
-import type { Sandboxes } from "../sandboxes.ts";
-import type { Starting } from "../starting.ts";
-import { updateSandbox } from "../update.ts";
-import { usageOf } from "../usage.ts";
+import type { Ending } from "../lifecycle/ending.ts";
+import { listSandboxes } from "../views/listing.ts";
+import { reclaim } from "../deadlines/reclaim.ts";
+import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
+import type { Sandboxes } from "../lifecycle/sandboxes.ts";
+import type { Starting } from "../lifecycle/starting.ts";
+import { updateSandbox } from "../lifecycle/update.ts";
+import { usageOf } from "../views/usage.ts";
 
 export interface SandboxRouteParts {
   readonly clock: Clock;

@@ -1,5 +1,5 @@
 import type { WireServer } from "../../wire/server/server.ts";
-import type { Sandboxes } from "../sandboxes.ts";
+import type { Sandboxes } from "../lifecycle/sandboxes.ts";
 import type { NodeSessions } from "../sessions/node-sessions.ts";
 
 export interface SessionRouteParts {

@@ -2,7 +2,7 @@ import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { z } from "zod";
 import { DSecError } from "../../protocol/errors.ts";
 import { SandboxEvent } from "../../protocol/sandbox.ts";
-import type { SandboxRecord } from "../sandbox-record.ts";
+import type { SandboxRecord } from "../lifecycle/sandbox-record.ts";
 import { type JournaledExec, execColumns, execFromRow, execToRow } from "./exec-row.ts";
 import { corrupt, full, openJournalFile, sqliteCode } from "./open.ts";
 import { sandboxColumns, sandboxFromRow, sandboxToRow } from "./sandbox-row.ts";

@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { Json } from "../../backends/backend.ts";
 import { Problem } from "../../protocol/problem.ts";
 import { EndReason, Engine, SandboxSpec, SandboxState } from "../../protocol/sandbox.ts";
-import type { SandboxRecord } from "../sandbox-record.ts";
+import type { SandboxRecord } from "../lifecycle/sandbox-record.ts";
 
 const absent = <T extends z.ZodType>(schema: T) =>
   schema.nullable().transform((value) => value ?? undefined) as z.ZodType<z.output<T> | undefined>;

@@ -5,11 +5,11 @@ import { acceptTunnel, checkTunnel } from "../../wire/server/tunnels.ts";
 import type { Upgrade } from "../../wire/server/upgrades.ts";
 import { parsePart } from "../../wire/server/validation.ts";
 import type { TunnelStream } from "../../wire/tunnel-stream.ts";
-import type { Activity } from "../activity.ts";
+import type { Activity } from "../deadlines/activity.ts";
 import type { Clock } from "../clock.ts";
 import { reach } from "../reach.ts";
-import type { SandboxEntry } from "../sandbox-entry.ts";
-import type { Sandboxes } from "../sandboxes.ts";
+import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
+import type { Sandboxes } from "../lifecycle/sandboxes.ts";
 import { within } from "../within.ts";
 import { joinTunnel } from "./join-tunnel.ts";
 

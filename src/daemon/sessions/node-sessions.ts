@@ -3,7 +3,7 @@ import type { Logger } from "pino";
 import type { Clock } from "../clock.ts";
 import { execDefaults } from "../exec/exec-defaults.ts";
 import type { Journal } from "../journal/journal.ts";
-import type { SandboxEntry } from "../sandbox-entry.ts";
+import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
 import { Sessions } from "./sessions.ts";
 import { shells } from "./shells.ts";
 

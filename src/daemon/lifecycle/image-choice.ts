@@ -1,0 +1,110 @@
+import type { Backend } from "../../backends/backend.ts";
+import { DSecError } from "../../protocol/errors.ts";
+import type { Engine, SandboxSpec } from "../../protocol/sandbox.ts";
+import type { Provisioner, ResolvedImage } from "../provisioner.ts";
+
+/** Where a sandbox will run and from what. */
+export interface ImageChoice {
+  readonly backend: Backend;
+  /** Of backends with a prepared root. */
+  readonly layers: ResolvedImage | undefined;
+  /** What the image's tag stood for. */
+  readonly digest: string | undefined;
+}
+
+export interface ImageSources {
+  readonly backends: readonly Backend[];
+  /** Undefined where the node has no backend that needs it. */
+  readonly provisioner: Provisioner | undefined;
+}
+
+/**
+ * The asked engine; else runc where the layer store has the image; else docker where its daemon has it.
+ * @throws DSecError `image_not_found`, `backend_unavailable`, `network_policy_unsupported`, `invalid_image_reference`, `invalid_argument`
+ */
+export async function chooseImage(
+  spec: SandboxSpec,
+  sources: ImageSources,
+  signal: AbortSignal,
+): Promise<ImageChoice> {
+  checkNetwork(spec);
+  if (spec.backend !== "container") {
+    if (spec.engine !== undefined)
+      throw new DSecError("invalid_argument", `engine: only containers have an engine, not ${spec.backend}`);
+    const backend = find(sources, spec);
+    return { backend, layers: undefined, digest: undefined };
+  }
+  const looked: string[] = [];
+  for (const engine of spec.engine === undefined ? (["runc", "docker"] as const) : [spec.engine]) {
+    const found = await lookIn(engine, spec, sources, signal, looked);
+    if (found !== undefined) return found;
+  }
+  throw new DSecError(
+    "image_not_found",
+    `there is no image ${spec.image}: looked in ${looked.join(" and in ")}. Build a layer with: dsec layer build ${layerName(spec.image)} --from DIR|TAR|debian:SUITE`,
+    { details: { image: spec.image, looked } },
+  );
+}
+
+async function lookIn(
+  engine: Engine,
+  spec: SandboxSpec,
+  sources: ImageSources,
+  signal: AbortSignal,
+  looked: string[],
+): Promise<ImageChoice | undefined> {
+  const backend = sources.backends.find(
+    (candidate) => candidate.kind === "container" && candidate.engine === engine,
+  );
+  const explicit = spec.engine !== undefined;
+  if (engine === "runc") {
+    if (backend === undefined || sources.provisioner === undefined) {
+      if (explicit) throw unavailable("containers by runc");
+      looked.push("no layer store (this node does not offer runc)");
+      return undefined;
+    }
+    const layers = await sources.provisioner.resolve(spec.image);
+    if (layers !== undefined) return { backend, layers, digest: layers.digest };
+    looked.push("the layer store");
+    return undefined;
+  }
+  if (backend?.findImage === undefined) {
+    if (explicit) throw unavailable("containers by docker");
+    return undefined;
+  }
+  try {
+    const image = await backend.findImage(spec.image, signal);
+    // an image that docker is explicitly asked for may still be pulled
+    if (image !== undefined || explicit) return { backend, layers: undefined, digest: image?.digest };
+    looked.push("the Docker daemon");
+  } catch (error) {
+    if (explicit || !(error instanceof DSecError) || error.code !== "backend_unavailable") throw error;
+    looked.push("no Docker daemon (none answers)");
+  }
+  return undefined;
+}
+
+function find(sources: ImageSources, spec: SandboxSpec): Backend {
+  const backend = sources.backends.find((candidate) => candidate.kind === spec.backend);
+  if (backend === undefined) throw unavailable(`sandboxes of kind ${spec.backend}`);
+  return backend;
+}
+
+function unavailable(what: string): DSecError {
+  return new DSecError("backend_unavailable", `this node cannot run ${what}; dsec doctor says why`);
+}
+
+function checkNetwork(spec: SandboxSpec): void {
+  const allowed = Object.entries(spec.networkRules).filter(([, allow]) => allow);
+  if (allowed.length === 0) return;
+  const names = allowed.map(([name]) => name).join(", ");
+  throw new DSecError(
+    "network_policy_unsupported",
+    `networkRules: allowing ${names} is not supported yet; sandboxes have no way out of their network`,
+    { details: { allowed: allowed.map(([name]) => name) } },
+  );
+}
+
+function layerName(image: string): string {
+  return image.includes(":") ? image : `${image}:VERSION`;
+}

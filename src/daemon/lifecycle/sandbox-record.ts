@@ -1,0 +1,102 @@
+import type { Json } from "../../backends/backend.ts";
+import type { Problem } from "../../protocol/problem.ts";
+import type {
+  EndReason,
+  Engine,
+  Placement,
+  Sandbox,
+  SandboxSpec,
+  SandboxState,
+} from "../../protocol/sandbox.ts";
+
+/** What the journal holds of a sandbox. Times are milliseconds since the epoch. */
+export interface SandboxRecord {
+  readonly id: string;
+  readonly owner: string;
+  /** As asked for, with later updates of limits and labels. */
+  spec: SandboxSpec;
+  state: SandboxState;
+  /** Set when it begins to end. */
+  endReason: EndReason | undefined;
+  exitCode: number | undefined;
+  problem: Problem | undefined;
+  engine: Engine | undefined;
+  imageDigest: string | undefined;
+  address: string | undefined;
+  readonly createdAt: number;
+  startedAt: number | undefined;
+  endedAt: number | undefined;
+  /** The last moment of activity that is over; what `reclaim` counts idleness from. */
+  lastActiveAt: number;
+  idleDeadline: number | undefined;
+  deadlineVersion: number;
+  lifetimeDeadline: number | undefined;
+  keptUntil: number | undefined;
+  revision: number;
+  backendRecord: Json | undefined;
+  provisionerRecord: Json | undefined;
+}
+
+/** The record of a sandbox that was just asked for. @param now milliseconds since the epoch */
+export function newRecord({ id, owner, spec }: Placement, now: number): SandboxRecord {
+  return {
+    id,
+    owner,
+    spec,
+    state: "pending",
+    endReason: undefined,
+    exitCode: undefined,
+    problem: undefined,
+    engine: spec.engine,
+    imageDigest: undefined,
+    address: undefined,
+    createdAt: now,
+    startedAt: undefined,
+    endedAt: undefined,
+    lastActiveAt: now,
+    idleDeadline: undefined,
+    deadlineVersion: 0,
+    lifetimeDeadline: spec.maxLifetime === 0 ? undefined : now + spec.maxLifetime * 1000,
+    keptUntil: undefined,
+    revision: 0,
+    backendRecord: undefined,
+    provisionerRecord: undefined,
+  };
+}
+
+const known = <T extends object>(fields: T): { [K in keyof T]?: Exclude<T[K], undefined> } =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
+    [K in keyof T]?: Exclude<T[K], undefined>;
+  };
+
+/** The record as the wire shows it. */
+export function toSandbox(record: SandboxRecord, node: string, activeExecs: number): Sandbox {
+  return {
+    id: record.id,
+    node,
+    owner: record.owner,
+    backend: record.spec.backend,
+    image: record.spec.image,
+    labels: record.spec.labels,
+    state: record.state,
+    spec: record.spec,
+    createdAt: record.createdAt,
+    deadlineVersion: record.deadlineVersion,
+    activeExecs,
+    revision: record.revision,
+    ...known({
+      engine: record.engine,
+      imageDigest: record.imageDigest,
+      name: record.spec.name,
+      endReason: record.endReason,
+      exitCode: record.exitCode,
+      problem: record.problem,
+      startedAt: record.startedAt,
+      endedAt: record.endedAt,
+      idleDeadline: activeExecs > 0 ? undefined : record.idleDeadline,
+      lifetimeDeadline: record.lifetimeDeadline,
+      keptUntil: record.keptUntil,
+      address: record.address,
+    }),
+  };
+}
