@@ -7,6 +7,7 @@ import type { ConformanceSubject, Harness } from "./harness.ts";
 import { isolationSentences } from "./isolation-sentences.ts";
 import { lifecycleSentences } from "./lifecycle-sentences.ts";
 import { limitSentences } from "./limit-sentences.ts";
+import { portSentences } from "./port-sentences.ts";
 import { processSentences } from "./process-sentences.ts";
 import { sessionSentences } from "./session-sentences.ts";
 import { streamSentences } from "./stream-sentences.ts";
@@ -61,6 +62,9 @@ export function conformance(subject: ConformanceSubject): void {
     });
     describe.runIf(subject.capabilities.realProcesses)("sessions", () => {
       sessionSentences(suite);
+    });
+    describe.runIf(subject.capabilities.realProcesses)("ports", () => {
+      portSentences(suite);
     });
     describe.runIf(subject.capabilities.realProcesses)("limits", () => {
       limitSentences(suite);

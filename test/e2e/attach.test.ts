@@ -1,6 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import type { DSecClient, Sandbox } from "../../src/sdk/index.ts";
 import { type Fleet, startFleet } from "./fleet.ts";
 
@@ -41,7 +41,7 @@ class Running {
   }
 
   async shows(text: string): Promise<void> {
-    await expect.poll(() => this.stdout, { timeout: 20_000 }).toContain(text);
+    await vi.waitUntil(() => this.stdout.includes(text), { timeout: 20_000 });
   }
 }
 
