@@ -43,7 +43,7 @@ export const attachExec = defineVerb({
       // who only watches lends it no terminal
       tty: tty && interactive,
       detachKeys,
-      signals: sigProxy || (tty && interactive),
+      signals: sigProxy,
       missing: () => ({ stdout: from.stdout + dropped.stdout, stderr: from.stderr + dropped.stderr }),
     });
     if (left.type === "exit") return { type: "exit", code: left.exitCode };

@@ -5,6 +5,7 @@ import type { ExecExit } from "../protocol/exec.ts";
 import type { ExecProcess } from "../sdk/exec-process.ts";
 import { DetachKeys } from "./detach-keys.ts";
 import { exitCodeOfSignal, onStopSignal } from "./interrupt.ts";
+import type { StopSignal } from "./interrupt.ts";
 import { note, write } from "./io.ts";
 import type { Io } from "./io.ts";
 import { TerminalModes } from "./terminal-modes.ts";
@@ -51,18 +52,25 @@ export async function attach(command: ExecProcess, io: Io, options: AttachOption
   const { promise: left, resolve: leave, reject: fail } = Promise.withResolvers<Attached>();
   const { stdin, tty } = options;
   const modes = new TerminalModes();
-  const stopped = options.signals === false ? leaveAtSignal(leave) : forwardSignals(command, tty, leave);
+  const signalled = options.signals === false ? leaveAtSignal(leave) : forwardSignals(command, tty, leave);
+  const stopped = onStopSignal(signalled);
   const takeBack = tty ? lendTerminal(io, modes, stdin) : undefined;
   const resized = tty ? onResize(io, ({ rows, cols }) => command.resize(rows, cols)) : undefined;
   const readerGone = (): void => leave(brokenPipe);
   io.readerGone.addEventListener("abort", readerGone);
   try {
     if (stdin) {
-      io.stdin.once("error", (cause) =>
-        fail(new DSecError("invalid_argument", "stdin cannot be read", { cause })),
-      );
+      const unreadable = (cause: unknown): void =>
+        fail(new DSecError("invalid_argument", "stdin cannot be read", { cause }));
+      // a terminal that ends is gone: whether the signal or the end is seen first is chance
+      const hungUp = tty ? (): void => signalled("SIGHUP") : undefined;
+      io.stdin.once("error", hungUp ?? unreadable);
       const keys = new DetachKeys(tty ? options.detachKeys : noKeys);
-      void feed(io.stdin, command.stdin, keys, () => leave({ type: "detached" }));
+      void feed(io.stdin, command.stdin, {
+        keys,
+        detached: () => leave({ type: "detached" }),
+        ended: hungUp ?? (() => command.stdin.end()),
+      });
     }
     const follow = tty ? modes : undefined;
     const copied = Promise.all([copy(command.stdout, io.stdout, follow), copy(command.stderr, io.stderr)]);
@@ -127,8 +135,14 @@ async function copy(from: Readable, to: Writable, modes?: TerminalModes): Promis
   return bytes;
 }
 
+interface Feed {
+  readonly keys: DetachKeys;
+  readonly detached: () => void;
+  readonly ended: () => void;
+}
+
 /** Our stdin must stay open when the command ends: closing a terminal resets it, while output is still to be written. */
-async function feed(from: Readable, to: Writable, keys: DetachKeys, detached: () => void): Promise<void> {
+async function feed(from: Readable, to: Writable, { keys, detached, ended }: Feed): Promise<void> {
   // input that comes after the command's end goes nowhere
   to.on("error", () => undefined);
   try {
@@ -143,26 +157,28 @@ async function feed(from: Readable, to: Writable, keys: DetachKeys, detached: ()
       await write(to, forward);
       if (to.destroyed) return;
     }
-    to.end();
+    ended();
   } catch {
     // told by the stream's own event
   }
 }
 
+type SignalHandler = (signal: StopSignal) => void;
+
 /**
  * Hands SIGINT, SIGTERM and SIGHUP on to the command, which then ends as it likes; after some it is left to be killed. With a
  * terminal the latter two hang it up, as when its window is closed: an interactive shell would not mind SIGTERM.
  */
-function forwardSignals(command: ExecProcess, tty: boolean, leave: (how: Attached) => void): () => void {
+function forwardSignals(command: ExecProcess, tty: boolean, leave: (how: Attached) => void): SignalHandler {
   let received = 0;
-  return onStopSignal((signal) => {
+  return (signal) => {
     received += 1;
     const hangUp = tty && signal !== "SIGINT";
     if (hangUp || received < patience) command.signal(hangUp ? "SIGHUP" : signal);
     if (hangUp || received >= patience) leave({ type: "exit", exitCode: exitCodeOfSignal(signal) });
-  });
+  };
 }
 
-function leaveAtSignal(leave: (how: Attached) => void): () => void {
-  return onStopSignal((signal) => leave({ type: "exit", exitCode: exitCodeOfSignal(signal) }));
+function leaveAtSignal(leave: (how: Attached) => void): SignalHandler {
+  return (signal) => leave({ type: "exit", exitCode: exitCodeOfSignal(signal) });
 }

@@ -1,7 +1,7 @@
 import { attach } from "./attach.ts";
 import { detachKeysOption, usualDetachKeys } from "./detach-keys.ts";
 import { parseDuration } from "./duration.ts";
-import { note } from "./io.ts";
+import { attachKept } from "./kept-exec.ts";
 import { flag, value } from "./option.ts";
 import { defined, environmentOf, processOptions } from "./sandbox-options.ts";
 import { needTerminal, terminalOf } from "./terminal.ts";
@@ -50,9 +50,9 @@ export const exec = defineVerb({
       // as under docker, a connection that is lost does not end what has a terminal
       ...(tty ? { ...terminalOf(env, io), onDisconnect: "keep" } : {}),
     });
-    const left = await attach(process, io, { stdin: interactive, tty, detachKeys });
-    if (left.type === "exit") return { type: "exit", code: left.exitCode };
-    note(io, `detached; exec ${process.execId} goes on`);
-    return { type: "exit", code: 0 };
+    const streams = { stdin: interactive, tty, detachKeys };
+    if (tty) return attachKept(process, sandbox, io, streams);
+    const left = await attach(process, io, streams);
+    return { type: "exit", code: left.type === "exit" ? left.exitCode : 0 };
   },
 });

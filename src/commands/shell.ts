@@ -1,6 +1,7 @@
 import { attach } from "./attach.ts";
 import { detachKeysOption } from "./detach-keys.ts";
-import { isTerminal, note } from "./io.ts";
+import { isTerminal } from "./io.ts";
+import { attachKept } from "./kept-exec.ts";
 import { defined, environmentOf, processOptions } from "./sandbox-options.ts";
 import { terminalOf } from "./terminal.ts";
 import { defineVerb } from "./verb.ts";
@@ -27,16 +28,17 @@ export const shell = defineVerb({
     const env = await environmentOf(options, io);
     const sandbox = await (await client()).get(ref);
     const { detachKeys = new Uint8Array(0) } = options;
+    const isKept = tty && detachKeys.length > 0;
     const process = await sandbox.spawn(shellCommand, {
       env,
       ...(tty ? terminalOf(env, io) : {}),
       ...defined({ user: options.user, cwd: options.workdir }),
       stdin: true,
-      onDisconnect: tty && detachKeys.length > 0 ? "keep" : "kill",
+      onDisconnect: isKept ? "keep" : "kill",
     });
-    const left = await attach(process, io, { stdin: true, tty, detachKeys });
-    if (left.type === "exit") return { type: "exit", code: left.exitCode };
-    note(io, `detached; exec ${process.execId} goes on`);
-    return { type: "exit", code: 0 };
+    const streams = { stdin: true, tty, detachKeys };
+    if (isKept) return attachKept(process, sandbox, io, streams);
+    const left = await attach(process, io, streams);
+    return { type: "exit", code: left.type === "exit" ? left.exitCode : 0 };
   },
 });

@@ -55,6 +55,17 @@ describe("job control", () => {
   });
 });
 
+describe("a terminal without stdin", () => {
+  test("has ctrl-c reach the command all the same", async () => {
+    const command = `trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 1000 & wait; done`;
+    await using terminal = await Terminal.open(fleet, `dsec exec -t box sh -c "${command}"`);
+    await terminal.shows("ready");
+    await terminal.press("C-c");
+    expect(await terminal.ended()).toEqual({ code: 9, settingsKept: true });
+    await terminal.shows("caught");
+  });
+});
+
 describe("a full-screen program", () => {
   test("has the whole window, and gives it back", async () => {
     await using terminal = await Terminal.open(fleet, "echo before; dsec exec -it box vi /tmp/greeting");
@@ -131,6 +142,18 @@ describe("the terminal is as it was after", () => {
     await expect.poll(processes, patience).not.toContain(`vi /tmp/${signal}`);
   });
 
+  test("a crash of dsec itself", async () => {
+    // without spaces: it goes through NODE_OPTIONS
+    const crash = "data:text/javascript,process.on('SIGUSR2',()=>{throw/**/Error('crashed')})";
+    const line = `export NODE_OPTIONS="--import=${crash}"; dsec exec -it box vi /tmp/crash`;
+    await using terminal = await Terminal.open(fleet, line);
+    await terminal.shows("- /tmp/crash");
+    process.kill(await terminal.pid(), "SIGUSR2");
+    expect(await terminal.ended()).toMatchObject({ settingsKept: true });
+    await terminal.shows("crashed");
+    expect(await terminal.modes()).toEqual({ alternateScreen: false, cursorHidden: false });
+  });
+
   test("a stopped sandbox", async () => {
     await fleet.dsec(["run", "-q", "--name", "doomed", ...sandboxFlags]);
     await using terminal = await Terminal.open(fleet, "dsec shell doomed");
@@ -151,6 +174,13 @@ describe("the terminal is as it was after", () => {
     expect(await terminal.modes()).toEqual({ alternateScreen: false, cursorHidden: false });
     await fleet.restart();
     expect(await processes()).toContain("vi /tmp/link");
+    const [again = ""] = /dsec attach -i \S+ \S+/.exec(await terminal.screen()) ?? [];
+    await using second = await Terminal.open(fleet, again);
+    // the program draws anew for the size of this window
+    await second.type("\x0c");
+    await second.shows("- /tmp/link");
+    await second.type(":q!\r");
+    expect(await second.ended()).toEqual({ code: 0, settingsKept: true });
   });
 });
 
@@ -164,6 +194,19 @@ describe("a window that is closed", () => {
     await terminal.close();
     await expect.poll(() => isAlive(pid), patience).toBe(false);
     await expect.poll(processes, patience).not.toContain("sleep 5432");
+  });
+});
+
+describe("a window that is closed on an attachment", () => {
+  test("leaves the command running", async () => {
+    const started = await fleet.dsec(["exec", "-dit", "box", "sh", "-c", "echo go; exec sleep 3210"]);
+    const exec = started.stdout.trim();
+    await using terminal = await Terminal.open(fleet, `dsec attach -i --from-start box ${exec}`);
+    await terminal.shows("go");
+    const pid = await terminal.pid();
+    await terminal.close();
+    await expect.poll(() => isAlive(pid), patience).toBe(false);
+    expect(await processes()).toContain("sleep 3210");
   });
 });
 

@@ -37,6 +37,8 @@ export class Terminal implements AsyncDisposable {
     const folder = await mkdtemp("/tmp/dsec-tmux-");
     const terminal = new Terminal(`dsec-test-${randomBytes(4).toString("hex")}`, folder);
     const script = [
+      // ctrl-c is for what runs in the window, not for what comes after it
+      "trap : INT",
       // a process of its own, so that its id is that of what is to be signalled
       `dsec() { sh -c 'echo $$ >"${folder}/pid.new"; mv "${folder}/pid.new" "${folder}/pid"; exec "$@"' sh "${process.execPath}" -- "${dsecProgram}" "$@"; }`,
       `settings() { stty -a | sed 's/rows.*columns [0-9]*//'; }`,
