@@ -20,7 +20,7 @@ enum {
 	CHANNELS_MAX = 4096,
 	STDIN_WINDOW = 65536,
 	STDIN_MAX = 65536, /* of one frame */
-	CONTENT_WINDOW = 524288, /* of a file's content */
+	CONTENT_WINDOW = 1048576, /* of a file's content */
 	WINDOW_DEFAULT = 131072,
 	WINDOW_MIN = 32768, /* one DATA frame always fits */
 	WINDOW_MAX = 4194304,

@@ -6,7 +6,7 @@
 
 #include "agent.h"
 
-enum { CONTENT = 0, TALK = 1, ENTRY_MAX = 65536, SKIPS_TOLD = 100 };
+enum { TALK = 1, ENTRY_MAX = 65536, SKIPS_TOLD = 100 };
 
 /* What has to go when the operation does not succeed. */
 void answer_on_failure(void (*discard)(void));

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "content_ring.h"
 #include "dial.h"
 #include "exec.h"
 #include "file.h"
@@ -63,6 +64,7 @@ void channel_free(struct channel *channel)
 	else
 		visible--;
 	inbox_drop(&channel->in);
+	content_ring_free(channel->content);
 	watch_close(&channel->source);
 	watch_close(&channel->exec.status);
 	for (int i = 0; i < 2; i++) {
@@ -195,6 +197,8 @@ bool channel_frame(const struct frame *frame)
 		return true;
 	switch (frame->type) {
 	case F_STDIN:
+		if (channel->content)
+			return file_content(channel, payload, frame->length);
 		switch (inbox_put(&channel->in, payload, frame->length)) {
 		case PUT_BEYOND_WINDOW:
 			return false;
@@ -208,11 +212,9 @@ bool channel_frame(const struct frame *frame)
 			channel_ready(channel);
 		return true;
 	case F_STDIN_EOF:
-		if (!file_end(channel, payload, frame->length))
-			return false;
+		if (channel->content)
+			return file_end(channel, payload, frame->length);
 		inbox_finish(&channel->in);
-		if (channel->kind == KIND_FILE)
-			file_finish(channel);
 		return true;
 	case F_SIGNAL:
 		if (channel->kind == KIND_EXEC)
@@ -239,8 +241,6 @@ void channel_event(uint32_t number, enum event event, uint32_t events)
 		return;
 	if (event == EV_STDIN) {
 		inbox_pump(&channel->in);
-		if (channel->kind == KIND_FILE)
-			file_finish(channel);
 		if (inbox_ack_due(&channel->in))
 			channel_ready(channel);
 	} else if (channel->kind == KIND_EXEC) {

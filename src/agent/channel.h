@@ -53,8 +53,8 @@ struct channel {
 	uint64_t sent, acknowledged;
 	int source_error;
 	pid_t child; /* a file operation's, until reaped */
-	bool writing, confirmed, over, hashed;
-	uint8_t hash[32]; /* of its content, where the host has told it */
+	bool over;
+	struct content_ring *content; /* what the file operation gets, where it gets something */
 	struct exec exec;
 	struct dial dial;
 };

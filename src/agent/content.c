@@ -2,57 +2,63 @@
 #include "content.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "answer.h"
+#include "content_ring.h"
 #include "sha256.h"
 
 enum { HOLE = 4096 };
 
-static uint8_t buffer[CONTENT_BUFFER];
-static size_t head, tail;
+static struct content_ring *ring;
+/* Bytes that were looked at, the end of those that lie ready, and how far the host was told. */
+static uint64_t head, tail, told;
+static const uint8_t *ready;
 static struct sha256 hash;
 static bool hashing;
 
 void content_begin(const struct file_request *request)
 {
+	ring = request->content;
 	hashing = request->has_hash || request->flags & FILE_HASHED;
 	sha256_init(&hash);
-	/* Fewer switches between the agent and this process; a sandbox that may not have it has the usual size. */
-	fcntl(CONTENT, F_SETPIPE_SZ, CONTENT_BUFFER);
+}
+
+static void tell(void)
+{
+	uint8_t message[9] = { F_STDIN_ACK };
+	put64(message + 1, head);
+	answer(message, sizeof message);
+	told = head;
 }
 
 size_t content_next(const uint8_t **bytes, size_t most)
 {
 	if (head == tail) {
-		ssize_t got;
-		do
-			got = read(CONTENT, buffer, sizeof buffer);
-		while (got < 0 && errno == EINTR);
-		head = 0;
-		tail = (size_t)answer_check((int)got);
+		if (head - told >= CONTENT_WINDOW / 8)
+			tell();
+		ssize_t got = content_ring_wait(ring, head, &ready);
+		if (got < 0)
+			answer_end();
+		size_t part = min_size((size_t)got, CONTENT_WINDOW / 4);
 		if (hashing)
-			sha256_add(&hash, buffer, tail);
+			sha256_add(&hash, ready, part);
+		tail += part;
 	}
-	size_t taken = min_size(most, tail - head);
-	*bytes = buffer + head;
+	size_t taken = min_size(most, (size_t)(tail - head));
+	*bytes = ready;
+	ready += taken;
 	head += taken;
 	return taken;
 }
 
 void content_check(const struct file_request *request)
 {
-	uint8_t confirmation[33], digest[32];
-	ssize_t length = recv(TALK, confirmation, sizeof confirmation, 0);
-	if (length != 1 && length != sizeof confirmation)
-		answer_end();
-	bool told = length == sizeof confirmation;
+	uint8_t digest[32];
 	sha256_end(&hash, digest);
-	if ((told && !hashing) || (!told && request->flags & FILE_HASHED))
+	if (ring->hashed != ((request->flags & FILE_HASHED) != 0))
 		answer_refuse(E_MALFORMED, 0);
-	if ((told && memcmp(digest, confirmation + 1, sizeof digest) != 0) ||
+	if ((ring->hashed && memcmp(digest, ring->hash, sizeof digest) != 0) ||
 	    (request->has_hash && memcmp(digest, request->hash, sizeof digest) != 0))
 		answer_refuse(E_CONTENT, 0);
 }

@@ -4,16 +4,11 @@
 
 #include "fileop.h"
 
-enum { CONTENT_BUFFER = 262144 };
-
 /* Before the first read. */
 void content_begin(const struct file_request *request);
 /* Some of it, at `*bytes` until the next call; 0 at the end. */
 size_t content_next(const uint8_t **bytes, size_t most);
-/*
- * After the end: the agent confirms that it was all, which the end alone would not say, and the hash agrees, where there is one. Ends
- * the operation otherwise.
- */
+/* After the end: the hash agrees, where there is one. Ends the operation otherwise. */
 void content_check(const struct file_request *request);
 
 /* Writes to a new file; blocks of zeros become holes. Gives -1 with errno. */

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "content_ring.h"
 #include "fileop.h"
 #include "frame.h"
 #include "host.h"
@@ -123,36 +124,29 @@ enum error_code file_open(struct channel *channel, const uint8_t *fields, size_t
 	struct file_request request;
 	if (!parse_request(fields, length, &request, paths))
 		return E_MALFORMED;
-	int talk[2] = { -1, -1 }, content[2] = { -1, -1 };
+	int talk[2] = { -1, -1 };
 	pid_t pid = -1;
-	channel->writing = request.operation == OP_WRITE || request.operation == OP_EXTRACT;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, talk) == 0 &&
-	    (!channel->writing || pipe2(content, O_CLOEXEC) == 0)) {
-		const struct file_fds fds = { content[0], talk[1] };
-		pid = fileop_start(&fds, &request);
+	if (request.operation == OP_WRITE || request.operation == OP_EXTRACT) {
+		request.content = channel->content = content_ring_new();
+		channel->in.window = CONTENT_WINDOW;
+		if (!channel->content)
+			return E_LIMIT;
 	}
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, talk) == 0)
+		pid = fileop_start(talk[1], &request);
 	int failure = errno;
 	if (talk[1] >= 0)
 		close(talk[1]);
-	if (content[0] >= 0)
-		close(content[0]);
 	if (pid < 0) {
 		if (talk[0] >= 0)
 			close(talk[0]);
-		if (content[1] >= 0)
-			close(content[1]);
 		*error = failure;
 		return failure == ENOMEM ? E_LIMIT : E_SYSTEM;
 	}
 	fcntl(talk[0], F_SETFL, O_NONBLOCK);
-	if (content[1] >= 0)
-		fcntl(content[1], F_SETFL, O_NONBLOCK);
 	channel->child = pid;
 	channel->window = request.window;
 	channel->source.fd = talk[0];
-	channel->in.to.fd = content[1];
-	channel->in.end = END_CLOSE;
-	channel->in.window = CONTENT_WINDOW;
 	watch_set(&channel->source, EV_SOURCE, channel->number, EPOLLIN);
 	return 0;
 }
@@ -164,24 +158,39 @@ void file_event(struct channel *channel, enum event event)
 	channel_ready(channel);
 }
 
-bool file_end(struct channel *channel, const uint8_t *hash, size_t length)
+bool file_content(struct channel *channel, const uint8_t *bytes, size_t length)
 {
-	if (length != 0 && (length != sizeof channel->hash || channel->kind != KIND_FILE))
+	struct inbox *in = &channel->in;
+	if (length > in->window - (size_t)(in->received - in->acknowledged))
 		return false;
-	channel->hashed = length > 0;
-	memcpy(channel->hash, hash, length);
+	if (!in->ended)
+		content_ring_put(channel->content, bytes, length);
+	in->received += length;
 	return true;
 }
 
-/* The end of the content alone could also be the end of the host. */
-void file_finish(struct channel *channel)
+bool file_end(struct channel *channel, const uint8_t *hash, size_t length)
 {
-	if (!channel->in.finished || channel->confirmed || channel->source.fd < 0)
-		return;
-	channel->confirmed = true;
-	uint8_t confirmation[33] = { 0 };
-	memcpy(confirmation + 1, channel->hash, sizeof channel->hash);
-	(void)!send(channel->source.fd, confirmation, channel->hashed ? sizeof confirmation : 1, MSG_NOSIGNAL);
+	struct content_ring *ring = channel->content;
+	if (length != 0 && length != sizeof ring->hash)
+		return false;
+	if (channel->in.ended)
+		return true;
+	channel->in.ended = true;
+	ring->hashed = length > 0;
+	memcpy(ring->hash, hash, length);
+	content_ring_end(ring, CONTENT_ENDED);
+	return true;
+}
+
+/* What the child says of the content it has used. */
+static bool acknowledge(struct channel *channel, const uint8_t *said, size_t length)
+{
+	uint64_t used = length == 8 ? get64(said) : UINT64_MAX;
+	if (!channel->content || used > channel->in.received || used < channel->in.acknowledged)
+		return false;
+	channel->in.acknowledged = channel->in.handed = used;
+	return true;
 }
 
 bool file_emit(struct channel *channel)
@@ -192,9 +201,6 @@ bool file_emit(struct channel *channel)
 	struct iovec parts[2] = { { &type, 1 }, { out_begin(F_DATA, channel->number), DATA_PREFIX + DATA_MAX } };
 	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
 	ssize_t got = recvmsg(channel->source.fd, &message, 0);
-	/* It ended without having read the confirmation. What it said before is still there. */
-	if (got < 0 && errno == ECONNRESET)
-		got = recvmsg(channel->source.fd, &message, 0);
 	if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
 		watch_set(&channel->source, EV_SOURCE, channel->number, EPOLLIN);
 		return false;
@@ -203,7 +209,7 @@ bool file_emit(struct channel *channel)
 	if (type == F_ERROR && length == 8) {
 		const uint8_t *said = parts[1].iov_base;
 		channel_refuse(channel->number, (enum error_code)get32(said), (int)get32(said + 4));
-	} else if (got <= 0 || type == F_ERROR) {
+	} else if (got <= 0 || type == F_ERROR || (type == F_STDIN_ACK && !acknowledge(channel, parts[1].iov_base, length))) {
 		/* Killed from inside, or for want of memory. */
 		channel_refuse(channel->number, E_SYSTEM, EIO);
 	} else {
@@ -221,11 +227,12 @@ bool file_emit(struct channel *channel)
 
 void file_release(struct channel *channel)
 {
-	/* A write removes its temporary file itself when it finds its pipes closed. */
-	if (channel->child > 0 && !channel->over && !channel->writing)
+	/* What is being written the child removes itself. */
+	if (channel->content)
+		content_ring_end(channel->content, CONTENT_GONE);
+	else if (channel->child > 0 && !channel->over)
 		kill(channel->child, SIGKILL);
 	watch_close(&channel->source);
-	inbox_drop(&channel->in);
 	if (channel->child == 0)
 		channel_free(channel);
 }

@@ -233,7 +233,7 @@ static _Noreturn void run(const struct file_request *request)
 	answer_refuse(E_MALFORMED, 0);
 }
 
-pid_t fileop_start(const struct file_fds *fds, const struct file_request *request)
+pid_t fileop_start(int talk, const struct file_request *request)
 {
 	pid_t pid = fork();
 	if (pid != 0)
@@ -243,7 +243,7 @@ pid_t fileop_start(const struct file_fds *fds, const struct file_request *reques
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	/* Neither the host's connection nor another channel is held open by this. Descriptor 0 is /dev/null otherwise. */
-	if ((fds->content >= 0 && dup2(fds->content, CONTENT) < 0) || dup2(fds->talk, TALK) < 0 || !proc_move(2))
+	if (dup2(talk, TALK) < 0 || !proc_move(2))
 		_exit(1);
 	syscall(SYS_close_range, 3U, ~0U, 0U);
 	oom_reset();

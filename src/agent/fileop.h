@@ -13,6 +13,8 @@ enum {
 	FILE_FLAGS = 15,
 };
 
+struct content_ring;
+
 struct file_request {
 	enum operation operation;
 	const char *path, *second, *name; /* name: of the archive's root in it */
@@ -21,14 +23,10 @@ struct file_request {
 	uint64_t offset, length;
 	int64_t mtime; /* ns */
 	uint8_t hash[32];
+	struct content_ring *content; /* of operations that have one */
 };
 
-struct file_fds {
-	int content; /* of a write: ends when the host is done or gone */
-	int talk;    /* sequenced packets; one from the agent confirms that the content was complete: a byte, perhaps its hash */
-};
-
-/* The process id, or -1 with errno. */
-pid_t fileop_start(const struct file_fds *fds, const struct file_request *request);
+/* Speaks in packets over `talk`. The process id, or -1 with errno. */
+pid_t fileop_start(int talk, const struct file_request *request);
 
 #endif

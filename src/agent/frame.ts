@@ -32,7 +32,7 @@ export const WINDOW_DEFAULT = 131_072;
 export const DATA_MAX = 32_768;
 export const STDIN_WINDOW = 65_536;
 /** As {@link STDIN_WINDOW}, of a file's content. */
-export const CONTENT_WINDOW = 524_288;
+export const CONTENT_WINDOW = 1_048_576;
 /** Bytes of a STDIN frame. */
 export const STDIN_MAX = 65_536;
 /** Zero bytes that complete any frame an earlier host left cut off. */

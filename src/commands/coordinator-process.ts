@@ -1,3 +1,4 @@
+import { expectManyBuffers } from "./buffer-memory.ts";
 import { join } from "node:path";
 import type { Settings } from "../sdk/settings.ts";
 import { packageVersion } from "./package-version.ts";
@@ -25,6 +26,7 @@ export interface CoordinatorStart {
 /** Starts a coordinator in this process, always also on the local socket, and logging to stderr. */
 export async function startCoordinatorHere(start: CoordinatorStart) {
   const { settings, listen, tls, nodes, nodeCa, logLevel = "info", onShutdown } = start;
+  expectManyBuffers();
   const [{ pino }, { startCoordinator }] = await Promise.all([
     import("pino"),
     import("../scheduler/coordinator/coordinator.ts"),

@@ -1,3 +1,4 @@
+import { expectManyBuffers } from "./buffer-memory.ts";
 import { DSecError } from "../protocol/errors.ts";
 import { newToken } from "./fleet-token.ts";
 import { stopSignal } from "./interrupt.ts";
@@ -32,6 +33,7 @@ export const daemon = defineVerb({
     const resolved = await settings();
     const token = resolved.token ?? (await readTokenFile(resolved.tokenFile));
     const tls = await readTls(options);
+    expectManyBuffers();
     const { startDaemon } = await import("../daemon/daemon.ts");
     const running = await startDaemon({
       name,

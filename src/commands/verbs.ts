@@ -21,6 +21,10 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, VerbEnt
       load: async () => (await import("./attach-exec.ts")).attachExec,
     },
     shell: { summary: "open a shell in a sandbox", load: async () => (await import("./shell.ts")).shell },
+    cp: {
+      summary: "copy files to and from a sandbox",
+      load: async () => (await import("./cp.ts")).cp,
+    },
     forward: {
       summary: "lead ports of this machine to ports of a sandbox",
       load: async () => (await import("./forward.ts")).forward,

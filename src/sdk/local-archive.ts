@@ -14,14 +14,16 @@ export interface ArchiveTotals {
   skippedCount: number;
 }
 
-/** Bytes of one read, and of small things that are sent together. */
-const chunkBytes = 262_144;
+/** Bytes of one read. */
+const chunkBytes = 524_288;
+/** Bytes of small things that are sent together. */
+const batchBytes = 65_536;
 /** How many of those that were left out are named. */
 const maxSkipped = 100;
 
 const slash = Buffer.from("/");
 
-/** Writes the members of one archive, in chunks that nobody changes afterwards. */
+/** Writes the members of one archive. A chunk may be overwritten once the next one is asked for. */
 export class LocalArchive {
   readonly totals: ArchiveTotals = { entries: 0, bytes: 0, skipped: [], skippedCount: 0 };
   /** The first name of files that have several, by device and inode. */
@@ -94,14 +96,14 @@ export class LocalArchive {
   }
 
   *#put(bytes: Buffer): Generator<Buffer, void, undefined> {
-    if (bytes.length >= chunkBytes / 4) {
+    if (bytes.length >= batchBytes) {
       yield* this.#flush();
       yield bytes;
       return;
     }
-    this.#batch.push(bytes);
+    this.#batch.push(Buffer.from(bytes));
     this.#batchBytes += bytes.length;
-    if (this.#batchBytes >= chunkBytes / 4) yield* this.#flush();
+    if (this.#batchBytes >= batchBytes) yield* this.#flush();
   }
 
   *#flush(): Generator<Buffer, void, undefined> {
@@ -111,18 +113,39 @@ export class LocalArchive {
   }
 }
 
-/** Exactly `size` bytes of a file. @throws DSecError `file_error` when it has become shorter meanwhile */
+/**
+ * Exactly `size` bytes of a file, read ahead by one chunk. A chunk may be overwritten once the next one is asked for.
+ * @throws DSecError `file_error` when it has become shorter meanwhile
+ */
 export async function* fileChunks(
   handle: FileHandle,
   size: number,
   name: Buffer,
 ): AsyncGenerator<Buffer, void, undefined> {
-  for (let left = size; left > 0;) {
-    const { bytesRead, buffer } = await handle.read(Buffer.allocUnsafeSlow(Math.min(chunkBytes, left)));
+  const length = Math.min(chunkBytes, size);
+  let left = size;
+  const read = async (into: Buffer): Promise<Buffer> => {
+    const { bytesRead } = await handle.read(into, 0, Math.min(into.length, left));
     if (bytesRead === 0)
       throw new DSecError("file_error", `${name.toString()} became shorter while it was read`);
     left -= bytesRead;
-    yield buffer.subarray(0, bytesRead);
+    return into.subarray(0, bytesRead);
+  };
+  const first = Buffer.allocUnsafeSlow(length);
+  // a file that fits one chunk needs no second
+  let spare = size > length ? Buffer.allocUnsafeSlow(length) : first;
+  let current = first;
+  let next = size > 0 ? read(first) : undefined;
+  try {
+    while (next !== undefined) {
+      const chunk = await next;
+      next = left > 0 ? read(spare) : undefined;
+      [current, spare] = [spare, current];
+      yield chunk;
+    }
+  } finally {
+    // whoever closes the file must not do so under a read
+    await next?.catch(() => undefined);
   }
 }
 

@@ -126,29 +126,26 @@ int connect_start(const struct sockaddr *address, socklen_t length)
 	return pair[0];
 }
 
-pid_t fileop_start(const struct file_fds *fds, const struct file_request *request)
+pid_t fileop_start(int talk, const struct file_request *request)
 {
-	(void)request;
 	if (rnd(32) == 0) {
 		errno = EAGAIN;
 		return -1;
 	}
 	uint8_t message[1 + DATA_PREFIX + DATA_MAX] = { F_STARTED };
 	static const uint8_t ends[4] = { F_EXIT, F_ERROR, 0, F_ERROR };
-	if (fds->content >= 0)
-		(void)!send(fds->talk, message, 13, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (request->content)
+		(void)!send(talk, message, 13, MSG_DONTWAIT | MSG_NOSIGNAL);
 	for (uint32_t i = rnd(4); i > 0; i--) {
 		message[0] = rnd(2) ? F_DATA : F_FILE_RESULT;
 		message[1] = 1;
-		(void)!send(fds->talk, message, 10 + rnd(DATA_MAX), MSG_DONTWAIT | MSG_NOSIGNAL);
+		(void)!send(talk, message, 10 + rnd(DATA_MAX), MSG_DONTWAIT | MSG_NOSIGNAL);
 	}
 	message[0] = ends[rnd(4)];
 	if (message[0])
-		(void)!send(fds->talk, message, message[0] == F_EXIT ? 23 : 9, MSG_DONTWAIT | MSG_NOSIGNAL);
-	if (fds->content >= 0 && rnd(2))
-		hold(dup(fds->content));
+		(void)!send(talk, message, message[0] == F_EXIT ? 23 : 9, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (rnd(2))
-		hold(dup(fds->talk));
+		hold(dup(talk));
 	return child_new(-1, -1);
 }
 

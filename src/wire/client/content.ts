@@ -1,6 +1,5 @@
 /** Content of any length to and from a server: in bounded memory, for as long as it moves. */
-import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
-import { Readable } from "node:stream";
+import type { ClientRequest, IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { DSecError } from "../../protocol/errors.ts";
 import { fileHeaders } from "../../protocol/file-headers.ts";
 import { type ContentRoute, routePath, routes } from "../../protocol/routes.ts";
@@ -67,7 +66,7 @@ export async function downloadContent(
 }
 
 export interface UploadCall extends ContentCall {
-  /** What is handed over must not be changed afterwards. */
+  /** A chunk may be overwritten once the next one is asked for. */
   readonly content: Uint8Array | AsyncIterable<Uint8Array>;
   /** SHA-256 of a content that is not in memory, in hexadecimal; asked for at its end. */
   readonly sha256?: () => string;
@@ -83,7 +82,6 @@ export async function uploadContent<T>(http: HttpClient, route: ContentRoute, ca
     method: routes[route].method,
     path: routePath(route, params) + queryString(query),
     headers: sha256 === undefined ? {} : { trailer: fileHeaders.sha256 },
-    ...(sha256 === undefined ? {} : { trailers: () => ({ [fileHeaders.sha256]: sha256() }) }),
     signal,
   };
   if (content instanceof Uint8Array) {
@@ -91,17 +89,56 @@ export async function uploadContent<T>(http: HttpClient, route: ContentRoute, ca
     watch.arm();
     return answerOf<T>(http.rawStream({ ...request, headers, body: content }), watch, failed);
   }
-  const body = Readable.from(watch.each(content), { highWaterMark: 2 });
-  // without a listener it would be thrown; what matters of it is told by the request, or by the source
-  body.on("error", () => undefined);
+  // why the source failed tells more than what became of the connection then
+  let sourceFailure: unknown;
+  let sent: ClientRequest | undefined;
+  const body = (outgoing: ClientRequest): void => {
+    sent = outgoing;
+    writeChunks(outgoing, content, watch)
+      .then((whole) => {
+        if (!whole) return;
+        if (sha256 !== undefined) outgoing.addTrailers({ [fileHeaders.sha256]: sha256() });
+        outgoing.end();
+      })
+      .catch((error: unknown) => {
+        sourceFailure = error;
+        outgoing.destroy(error instanceof Error ? error : new Error(String(error)));
+      });
+  };
   try {
     return await answerOf<T>(http.rawStream({ ...request, body }), watch, failed);
   } catch (error) {
-    // why the source failed tells more than what became of the connection then
-    throw watch.sourceFailure ?? error;
+    throw sourceFailure ?? error;
   } finally {
-    body.destroy();
+    // it was answered before its end: the connection cannot be used any further
+    if (sent?.writableEnded === false) sent.destroy();
   }
+}
+
+/** Each chunk is written before the next one is asked for. False when nobody wanted all of them. */
+async function writeChunks(
+  outgoing: ClientRequest,
+  content: AsyncIterable<Uint8Array>,
+  watch: StallWatch,
+): Promise<boolean> {
+  let isOver = false;
+  let goOn: () => void = () => undefined;
+  const over = (): void => {
+    isOver = true;
+    goOn();
+  };
+  outgoing.once("close", over).once("response", over);
+  for await (const chunk of content) {
+    if (isOver) return false;
+    watch.arm();
+    await new Promise<void>((resolve) => {
+      goOn = resolve;
+      outgoing.write(chunk, () => resolve());
+    });
+    watch.disarm();
+  }
+  watch.arm();
+  return !isOver;
 }
 
 async function answerOf<T>(
@@ -127,7 +164,6 @@ async function answerOf<T>(
 class StallWatch {
   readonly #controller = new AbortController();
   readonly #http: HttpClient;
-  sourceFailure: unknown;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(http: HttpClient) {
@@ -145,30 +181,6 @@ class StallWatch {
 
   disarm(): void {
     clearTimeout(this.#timer);
-  }
-
-  async #next(source: AsyncIterator<Uint8Array>): Promise<IteratorResult<Uint8Array>> {
-    try {
-      return await source.next();
-    } catch (error) {
-      this.sourceFailure = error;
-      throw error;
-    }
-  }
-
-  async *each(content: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
-    const source = content[Symbol.asyncIterator]();
-    try {
-      for (;;) {
-        const next = await this.#next(source);
-        this.arm();
-        if (next.done === true) return;
-        yield next.value;
-        this.disarm();
-      }
-    } finally {
-      await source.return?.();
-    }
   }
 }
 

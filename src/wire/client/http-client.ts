@@ -49,13 +49,16 @@ export interface CallOptions {
   readonly idempotent?: boolean;
 }
 
+/** Writes a body and ends the request. */
+export type BodyWriter = (outgoing: ClientRequest) => void;
+
 /** A request as the coordinator forwards it. */
 export interface RawRequest {
   readonly method: string;
   /** With query. */
   readonly path: string;
   readonly headers: OutgoingHttpHeaders;
-  readonly body?: Readable | string | Uint8Array | undefined;
+  readonly body?: Readable | string | Uint8Array | BodyWriter | undefined;
   /** Sent after a body that is a stream of unknown length; the header `trailer` announces them. */
   readonly trailers?: (() => Readonly<Record<string, string>>) | undefined;
   readonly signal?: AbortSignal | undefined;
@@ -213,6 +216,7 @@ export class HttpClient {
       });
       outgoing.on("error", (error) => reject(connectionError(error, progress())));
       if (body === undefined || typeof body === "string" || body instanceof Uint8Array) outgoing.end(body);
+      else if (typeof body === "function") body(outgoing);
       else pipeBody(body, outgoing, request.trailers);
     });
   }
