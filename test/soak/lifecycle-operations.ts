@@ -48,5 +48,5 @@ export const lifecycleOperations: readonly Operation[] = [
   { name: "lifecycle: touch", weight: 2, run: touch },
   { name: "lifecycle: update", weight: 2, run: update },
   { name: "lifecycle: look", weight: 2, run: look },
-  { name: "lifecycle: stop, then replace", weight: 0.7, run: replace },
+  { name: "lifecycle: stop, then replace", weight: 1.4, run: replace, endsSandbox: true },
 ];

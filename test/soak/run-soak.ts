@@ -69,7 +69,7 @@ export async function runSoak(options: SoakOptions): Promise<SoakResult> {
   const before = (await takeSample(fleet, 0)).fleetFiles;
   const worlds: World[] = [];
   for (let number = 0; number < options.sandboxes; number++)
-    worlds.push(await makeWorld(client, new Random(options.seed * 1_000_003 + number)));
+    worlds.push(await makeWorld(client, new Random(options.seed * 1_000_003 + number), number % 2 === 0));
   const began = performance.now();
   const state: State = { options, turns: new Turns(options.concurrency), times: new Map(), mismatches: [] };
   const over = AbortSignal.timeout(options.milliseconds);
@@ -100,8 +100,9 @@ interface State {
 
 /** One sandbox's life: what happens in it depends on the seed alone. */
 async function live(world: World, number: number, state: State, over: AbortSignal): Promise<void> {
+  const possible = operations.filter(({ endsSandbox }) => !world.stays || endsSandbox !== true);
   for (let step = 0; !over.aborted; step++) {
-    const operation = world.random.weighted(operations);
+    const operation = world.random.weighted(possible);
     const leave = await state.turns.take();
     const start = performance.now();
     try {

@@ -9,7 +9,7 @@ export interface Sample {
   readonly fleetMemory: number;
   readonly fleetFiles: number;
   readonly agents: number;
-  /** Proportional share (PSS) of all agents together. */
+  /** Of all agents together: what is their own, without the program's text, which all agents of the machine share. */
   readonly agentMemory: number;
   readonly agentFiles: number;
 }
@@ -23,7 +23,7 @@ export async function takeSample(fleet: Fleet, time: number): Promise<Sample> {
   let agentMemory = 0;
   let agentFiles = 0;
   for (const pid of agents) {
-    agentMemory += await kilobytes(`/proc/${pid}/smaps_rollup`, "Pss");
+    agentMemory += await kilobytes(`/proc/${pid}/smaps_rollup`, "Pss_Anon");
     agentFiles += await openFiles(pid);
   }
   return {

@@ -43,7 +43,8 @@ export function soakReport(result: SoakResult, command: string): string {
       `Open files of the fleet's process: ${files.before} before, ${files.after} after (${fileSlack} more are allowed).`,
     "",
     "Each sandbox has a model in TypeScript, which predicts every result: bytes, exit codes, errors, what a session remembers, what is in",
-    "the files. What happens in a sandbox depends on the seed and its number alone.",
+    "the files. What happens in a sandbox depends on the seed and its number alone. Every second sandbox lives as long as the soak, the others",
+    "are stopped and replaced now and then.",
     "",
     ...mismatches.flatMap(({ seed, sandbox, step, operation, problem }) => [
       `- seed ${seed}, sandbox ${sandbox}, step ${step}, ${operation}: ${problem}`,

@@ -1,13 +1,5 @@
 import type { Sample } from "./sampler.ts";
 
-/** What a measure may grow from the middle third of a run to the last. */
-export interface Tolerance {
-  /** Of the middle third's mean: 0.1 is 10 %. */
-  readonly share: number;
-  /** Besides, in the measure's own unit. */
-  readonly floor: number;
-}
-
 export interface Verdict {
   readonly name: string;
   readonly unit: "bytes" | "count";
@@ -24,7 +16,7 @@ const measures = [
   { name: "fleet process, resident memory", unit: "bytes", of: (sample: Sample) => sample.fleetMemory },
   { name: "fleet process, open files", unit: "count", of: (sample: Sample) => sample.fleetFiles },
   {
-    name: "an agent, proportional memory",
+    name: "an agent, its own memory",
     unit: "bytes",
     of: (sample: Sample) => perAgent(sample.agentMemory, sample),
   },
@@ -36,7 +28,7 @@ const measures = [
 ] as const;
 
 /** Floors of what counts as growth: a heap's breathing, a connection more or less. */
-const floors = [32 * mebibyte, 32, 0.125 * mebibyte, 2] as const;
+const floors = [32 * mebibyte, 32, mebibyte / 16, 2] as const;
 
 /** Compares the last third with the middle one; the first is for warming up. */
 export function judge(samples: readonly Sample[], share: number): Verdict[] {

@@ -28,6 +28,8 @@ export const pages: ReadonlyMap<string, Buffer> = new Map([
 export interface World {
   readonly client: DSecClient;
   readonly random: Random;
+  /** Whether its sandbox lives as long as the soak: what grows with every operation is seen there. */
+  readonly stays: boolean;
   sandbox: Sandbox;
   tree: Tree;
   /** By name. */
@@ -39,10 +41,11 @@ export interface World {
   serial: number;
 }
 
-export async function makeWorld(client: DSecClient, random: Random): Promise<World> {
+export async function makeWorld(client: DSecClient, random: Random, stays: boolean): Promise<World> {
   return {
     client,
     random,
+    stays,
     sandbox: await makeSandbox(client),
     tree: new Tree(),
     sessions: new Map(),
