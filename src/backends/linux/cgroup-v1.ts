@@ -6,6 +6,8 @@ import { cpuPeriodMicros, cpuQuotaMicros, cpuShares } from "./cgroup-values.ts";
 import { isErrno } from "./libc.ts";
 
 const nanosPerSecond = 1e9;
+/** Of buffers of sockets; runtimes no longer write it. */
+const socketLimit = "memory.kmem.tcp.limit_in_bytes";
 
 /** A group of the v1 interface: one directory per mounted hierarchy, an empty v2 hierarchy included. */
 export class CgroupV1 implements Cgroup {
@@ -26,7 +28,8 @@ export class CgroupV1 implements Cgroup {
   usage(): CgroupUsage {
     const inactive = keyedValue(this.#read("memory", "memory.stat"), "total_inactive_file");
     return {
-      memoryBytes: Math.max(0, Number(this.#read("memory", "memory.usage_in_bytes")) - inactive),
+      memoryBytes:
+        Math.max(0, Number(this.#read("memory", "memory.usage_in_bytes")) - inactive) + this.#socketBytes(),
       cpuSeconds: Number(this.#read("cpuacct", "cpuacct.usage")) / nanosPerSecond,
       pids: Number(this.#read("pids", "pids.current")),
       oomKills: keyedValue(this.#read("memory", "memory.oom_control"), "oom_kill"),
@@ -65,6 +68,9 @@ export class CgroupV1 implements Cgroup {
     const withSwap = this.#file("memory", "memory.memsw.limit_in_bytes");
     const paths = existsSync(withSwap) ? [memory, withSwap] : [memory];
     if (Number(readFileSync(memory, "utf8")) < memoryBytes) paths.reverse();
+    // What lies in the buffers of TCP and UDP sockets counts nowhere until it has a limit, which is a separate one here.
+    const sockets = this.#file("memory", socketLimit);
+    if (existsSync(sockets)) paths.push(sockets);
     return paths.map((path) => ({ path, value: String(memoryBytes) }));
   }
 
@@ -84,6 +90,11 @@ export class CgroupV1 implements Cgroup {
     if (limits.pids !== undefined)
       files.push({ path: this.#file("pids", "pids.max"), value: String(limits.pids) });
     return files;
+  }
+
+  #socketBytes(): number {
+    const path = this.#file("memory", "memory.kmem.tcp.usage_in_bytes");
+    return existsSync(path) ? Number(readFileSync(path, "utf8")) : 0;
   }
 
   #file(controller: string, name: string): string {

@@ -45,6 +45,7 @@ test.runIf(isV1)("limits are written to the files of their controllers", () => {
   cgroup.setLimits({ memoryBytes: 64 * mib, cpus: 2, cpuLimit: 1.5, pids: 17, class: "latency-sensitive" });
   expect(read("memory", "memory.limit_in_bytes")).toBe(String(64 * mib));
   expect(read("memory", "memory.memsw.limit_in_bytes")).toBe(String(64 * mib));
+  expect(read("memory", "memory.kmem.tcp.limit_in_bytes")).toBe(String(64 * mib));
   expect(read("cpu", "cpu.shares")).toBe("2048");
   expect(read("cpu", "cpu.cfs_quota_us")).toBe("150000");
   expect(read("pids", "pids.max")).toBe("17");

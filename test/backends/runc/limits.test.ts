@@ -91,6 +91,8 @@ test("limits are those that were asked for", async () => {
     limits: { memoryBytes: 48 * mebibyte, cpus: 2, cpuLimit: 1.5, pids: 33, class: "latency-sensitive" },
   });
   expect(setting(id, "memory.limit_in_bytes", "memory.max")).toBe(String(48 * mebibyte));
+  // v1: socket buffers have a limit of their own, without which they do not count at all
+  expect(setting(id, "memory.kmem.tcp.limit_in_bytes", "memory.max")).toBe(String(48 * mebibyte));
   expect(["2048", "79"]).toContain(setting(id, "cpu.shares", "cpu.weight"));
   expect(setting(id, "cpu.cfs_quota_us", "cpu.max")).toContain("150000");
   expect(setting(id, "pids.max", "pids.max")).toBe("33");

@@ -61,6 +61,8 @@ export class RuncBackend implements Backend {
     this.#starting.add(request.id);
     try {
       const { init, guest } = await launch(host, paths, cgroup.path, request, signal);
+      // Before anything runs in it: what no runtime sets, the limit of socket buffers on cgroup v1.
+      if (host.cgroups.mode !== "unified") cgroup.setLimits({ memoryBytes: request.limits.memoryBytes });
       const record: RuncRecord = {
         ...init,
         class: request.limits.class,
