@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { DSecError } from "../protocol/errors.ts";
-import { execChannel, stdinWindow } from "../protocol/exec-frames.ts";
+import { execChannel, maxExecFrame, stdinWindow } from "../protocol/exec-frames.ts";
 import type {
   AttachRequestInput,
   ClientControl,
@@ -83,7 +83,9 @@ export class ExecConnection {
     });
     socket.on("error", (cause) => this.#broken("the connection of the exec broke", cause));
     socket.on("close", () => this.#broken("the connection ended before the exec's status arrived"));
-    this.#send(execChannel.control, control(first));
+    const begin = control(first);
+    if (begin.length > maxExecFrame) queueMicrotask(() => this.fail(tooLarge(begin.length)));
+    else this.#send(execChannel.control, begin);
     if (signal?.aborted === true) queueMicrotask(abort);
     else signal?.addEventListener("abort", abort, { once: true });
   }
@@ -266,6 +268,15 @@ function json(value: unknown): Uint8Array {
 function missing(stream: string, bytes: number): DSecError {
   const message = `${bytes} bytes of the command's ${stream} were not kept, or came too fast for this reader`;
   return new DSecError("output_lost", message, { details: { stream, bytes } });
+}
+
+/** A server would cut the connection, which looks as if the command might have run. */
+function tooLarge(bytes: number): DSecError {
+  return new DSecError(
+    "body_too_large",
+    `the command, its arguments and its environment take ${bytes} bytes, of which ${maxExecFrame} can be sent: ` +
+      "pass what is large by stdin or a file",
+  );
 }
 
 function lost(message: string, cause?: unknown): DSecError {

@@ -60,7 +60,7 @@ const exited = {
   durationMs: 1,
 };
 
-function connect(events: Partial<ExecEvents> = {}) {
+function connect(events: Partial<ExecEvents> = {}, argv = ["true"]) {
   const wire = new Wire();
   const log: string[] = [];
   const all: ExecEvents = {
@@ -68,7 +68,7 @@ function connect(events: Partial<ExecEvents> = {}) {
     ended: (outcome) => void log.push(outcome instanceof DSecError ? outcome.code : outcome.type),
     ...events,
   };
-  const exec = ExecConnection.start(wire, { argv: ["true"] }, all, undefined);
+  const exec = ExecConnection.start(wire, { argv }, all, undefined);
   return { wire, log, exec };
 }
 
@@ -91,6 +91,14 @@ describe("an exec's connection", () => {
     const { wire, log } = connect();
     wire.emit("close");
     expect(log).toEqual(["connection_lost"]);
+  });
+
+  test("refuses to begin with more than one frame holds, and says so", async () => {
+    const ended = Promise.withResolvers<unknown>();
+    const { wire } = connect({ ended: ended.resolve }, ["echo", "x".repeat(100_000), "y".repeat(100_000)]);
+    expect(await ended.promise).toMatchObject({ code: "body_too_large", retryable: false, ambiguous: false });
+    expect(wire.sent).toEqual([]);
+    expect(wire.calls).toEqual(["terminate"]);
   });
 
   test.each<[string, (wire: Wire) => void]>([
