@@ -28,8 +28,6 @@ export const FrameType = {
 export const PROTOCOL_VERSION = 1;
 export const PAYLOAD_MAX = 262_144;
 export const WINDOW_DEFAULT = 131_072;
-/** Bytes of a DATA frame, without its prefix. */
-export const DATA_MAX = 32_768;
 export const STDIN_WINDOW = 65_536;
 /** As {@link STDIN_WINDOW}, of a file's content. */
 export const CONTENT_WINDOW = 1_048_576;

@@ -207,7 +207,7 @@ test("who does not greet, or breaks the protocol, is dropped; others are served"
     Buffer.concat([greeting, encodeFrame(FrameType.ping, 0, Buffer.alloc(9))]),
     Buffer.concat([greeting, encodeFrame(FrameType.ping, 0, Buffer.alloc(8)).fill(0, 17)]),
     Buffer.concat([greeting, Buffer.from([2, 1, 0, 0, 0, 1, 0, 4, 0])]),
-    Buffer.concat([greeting, Buffer.from([3, 1, 0, 0, 0, 1, 0x80, 0, 0])]),
+    Buffer.concat([greeting, Buffer.from([3, 1, 0, 0, 0, 1, 0, 1, 0])]),
   ];
   for (const bytes of bad) {
     const socket = await agent.dialSocket();
