@@ -1,5 +1,6 @@
 import { startCoordinatorHere } from "./coordinator-process.ts";
 import { stopSignal } from "./interrupt.ts";
+import { makeDirectories } from "./directories.ts";
 import { note } from "./io.ts";
 import { nodeOptions, readPem, readTls, tlsOptions } from "./node-options.ts";
 import { many, text } from "./option.ts";
@@ -24,9 +25,11 @@ export const coordinator = defineVerb({
   },
   run: async ({ io, settings }, options) => {
     const { listen, nodeCa, logLevel } = options;
+    const resolved = await settings();
+    await makeDirectories(resolved);
     const asked = Promise.withResolvers<undefined>();
     const running = await startCoordinatorHere({
-      settings: await settings(),
+      settings: resolved,
       listen,
       tls: await readTls(options),
       nodes: [],

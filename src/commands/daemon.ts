@@ -1,5 +1,6 @@
 import { expectManyBuffers } from "./buffer-memory.ts";
 import { DSecError } from "../protocol/errors.ts";
+import { makeDirectories } from "./directories.ts";
 import { newToken } from "./fleet-token.ts";
 import { stopSignal } from "./interrupt.ts";
 import { defaultNodeName, nodeOptions, nodeSettings, readTls, tlsOptions } from "./node-options.ts";
@@ -31,6 +32,7 @@ export const daemon = defineVerb({
     if (coordinator === undefined)
       throw new DSecError("invalid_argument", "--coordinator says where to register, and is needed");
     const resolved = await settings();
+    await makeDirectories(resolved, options.layerStore);
     const token = resolved.token ?? (await readTokenFile(resolved.tokenFile));
     const tls = await readTls(options);
     expectManyBuffers();

@@ -25,6 +25,11 @@ const systemErrors: Readonly<Record<string, ErrorCode>> = {
   EACCES: "permission_denied",
   EPERM: "permission_denied",
   EROFS: "permission_denied",
+  EISDIR: "config_invalid",
+  ENOTDIR: "config_invalid",
+  EEXIST: "config_invalid",
+  ELOOP: "config_invalid",
+  ENAMETOOLONG: "config_invalid",
   ENOSPC: "disk_full",
   EDQUOT: "disk_full",
 };

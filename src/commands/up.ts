@@ -2,6 +2,7 @@ import { join } from "node:path";
 import type { Settings } from "../sdk/settings.ts";
 import { reportFailure, reportReady, startInBackground } from "./background.ts";
 import { startCoordinatorHere } from "./coordinator-process.ts";
+import { makeDirectories } from "./directories.ts";
 import { newToken } from "./fleet-token.ts";
 import { stopSignal } from "./interrupt.ts";
 import { note } from "./io.ts";
@@ -36,11 +37,13 @@ export const up = defineVerb({
   options: upOptions,
   run: async ({ io, settings }, options) => {
     const resolved = await settings();
+    await makeDirectories(resolved, options.layerStore);
     if (options.detach) {
       const logFile = join(resolved.dataDir, "dsec.log");
       const argv = process.argv.slice(2).filter((argument) => argument !== "-d" && argument !== "--detach");
-      const pid = await startInBackground({ argv, logFile });
+      const { pid, notes } = await startInBackground({ argv, logFile });
       note(io, `the fleet is up (process ${pid}, log ${logFile})`);
+      for (const line of notes) note(io, line);
       return done;
     }
     const fleet = await start(options, resolved).catch((error: unknown) => {
@@ -48,7 +51,10 @@ export const up = defineVerb({
       throw error;
     });
     note(io, `the fleet is up on ${fleet.addresses.join(", ")}`);
-    reportReady();
+    const shortcoming = await fleet.shortcoming;
+    const notes = shortcoming === undefined ? [] : [`${shortcoming}; dsec doctor says more`];
+    for (const line of notes) note(io, line);
+    reportReady(notes);
     await Promise.race([stopSignal(), fleet.asked]);
     await fleet.close();
     return done;
@@ -57,6 +63,7 @@ export const up = defineVerb({
 
 interface LocalFleet {
   readonly addresses: readonly string[];
+  readonly shortcoming: Promise<string | undefined>;
   /** Resolves when a client has asked for the end (`dsec down`). */
   readonly asked: Promise<void>;
   close(): Promise<void>;
@@ -80,6 +87,7 @@ async function start(options: UpValues, settings: Settings): Promise<LocalFleet>
     });
     return {
       addresses: coordinator.addresses,
+      shortcoming: daemon.shortcoming,
       asked: asked.promise,
       async close() {
         await daemon.close();

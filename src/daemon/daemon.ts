@@ -3,7 +3,6 @@ import { join } from "node:path";
 import { type Logger, pino } from "pino";
 import { agentBinaryPath } from "../agent/agent-binary.ts";
 import { createBackends } from "../backends/registry.ts";
-import { DSecError } from "../protocol/errors.ts";
 import { WireServer } from "../wire/server/server.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { assemble, type Daemon } from "./assembly.ts";
@@ -15,11 +14,12 @@ import { serveSandboxes } from "./http/sandbox-routes.ts";
 import { serveSessions } from "./http/session-routes.ts";
 import { Journal } from "./journal/journal.ts";
 import { LocalProvisioner } from "./local-provisioner.ts";
-import { DaemonOptions, type DaemonOptionsInput } from "./options.ts";
+import { type DaemonOptions, type DaemonOptionsInput, parseDaemonOptions } from "./options.ts";
 import { loadSandboxes } from "./lifecycle/recovery.ts";
 import { Registration } from "./registration.ts";
 import { lockRunDir } from "./run-lock.ts";
 import { shutDown } from "./shutdown.ts";
+import { shortcomingOf } from "./views/shortcoming.ts";
 
 /** What a test or an embedder may pass in. */
 export interface DaemonParts {
@@ -35,6 +35,8 @@ export interface RunningDaemon {
   readonly address: string;
   /** Resolves when every sandbox of the journal was taken up again or reported lost. */
   readonly recovered: Promise<void>;
+  /** What keeps containers from working here, as a sentence; undefined where they work, or are not wanted. */
+  readonly shortcoming: Promise<string | undefined>;
   /** Ends the daemon. Its sandboxes go on, to be taken up by the next one, unless they are to be stopped. Idempotent. */
   close(options?: { readonly stopSandboxes?: boolean }): Promise<void>;
 }
@@ -47,7 +49,7 @@ export async function startDaemon(
   input: DaemonOptionsInput,
   parts: DaemonParts = {},
 ): Promise<RunningDaemon> {
-  const options = parseOptions(input);
+  const options = parseDaemonOptions(input);
   const log =
     parts.log ?? pino({ level: options.logLevel, base: { node: options.name } }, pino.destination(2));
   const undo: (() => void | Promise<void>)[] = [];
@@ -90,11 +92,16 @@ export async function startDaemon(
       log.info("recovered");
       void daemon.sweep.run();
     });
+    const shortcoming = daemon.status.reports().then((reports) => {
+      const found = shortcomingOf(reports);
+      if (found !== undefined) log.warn(found);
+      return found;
+    });
     const registration = register(daemon, options, address, log);
     let closing: Promise<void> | undefined;
     const close = async (stopSandboxes: boolean): Promise<void> => {
       registration?.close();
-      await recovered;
+      await Promise.all([recovered, shortcoming]);
       await shutDown(daemon, server, stopSandboxes);
       for (const step of undo.reverse()) await step();
       log.info("closed");
@@ -103,21 +110,13 @@ export async function startDaemon(
       name: options.name,
       address,
       recovered,
+      shortcoming,
       close: async (how) => (closing ??= close(how?.stopSandboxes ?? false)),
     };
   } catch (error) {
     for (const step of undo.reverse()) await step();
     throw error;
   }
-}
-
-function parseOptions(input: DaemonOptionsInput): DaemonOptions {
-  const result = DaemonOptions.safeParse(input);
-  if (result.success) return result.data;
-  const [issue] = result.error.issues;
-  throw new DSecError("config_invalid", `${issue?.path.map(String).join(".")}: ${issue?.message}`, {
-    cause: result.error,
-  });
 }
 
 function serve(daemon: Daemon, options: DaemonOptions, log: Logger): WireServer {

@@ -1,11 +1,21 @@
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
+import { DSecError } from "../protocol/errors.ts";
 import { NodeName } from "../protocol/names.ts";
 import { AbsolutePath } from "../protocol/sandbox.ts";
+import { AddressRange } from "./network/address-range.ts";
 
 const Token = z.string().regex(/^[\x21-\x7e]{16,256}$/, "must be 16 to 256 printable characters");
 const Address = z.string().max(512);
+
+const NetworkRange = z.string().superRefine((text, context) => {
+  try {
+    AddressRange.parse(text);
+  } catch (error) {
+    context.addIssue(error instanceof Error ? error.message : String(error));
+  }
+});
 
 const Settings = z.strictObject({
   /** Of the node; every sandbox id begins with it. */
@@ -25,7 +35,7 @@ const Settings = z.strictObject({
   /** Default `<dataDir>/layers`. */
   layerStore: AbsolutePath.optional(),
   /** IPv4 range of the sandboxes' addresses. */
-  networkRange: z.cidrv4().default("10.213.0.0/16"),
+  networkRange: NetworkRange.default("10.213.0.0/16"),
   dockerSocket: AbsolutePath.optional(),
   /** What this node offers; a node without runc prepares nothing on the machine. */
   backends: z.array(z.enum(["runc", "docker", "simulated"])).default(["runc", "docker", "simulated"]),
@@ -68,3 +78,28 @@ export const DaemonOptions = Settings.transform((options) => ({
 }));
 export type DaemonOptions = z.output<typeof DaemonOptions>;
 export type DaemonOptionsInput = z.input<typeof DaemonOptions>;
+
+/** Fields whose flag has no unit in its name. */
+const unit = /-m[bs]$/;
+
+/**
+ * Checks what a daemon is told, and adds the defaults.
+ * @throws DSecError `config_invalid`: one line for each option that is wrong, by the name of its flag
+ */
+export function parseDaemonOptions(input: DaemonOptionsInput): DaemonOptions {
+  const result = DaemonOptions.safeParse(input);
+  if (result.success) return result.data;
+  const lines = result.error.issues.map(({ path, message }) => `${flagOf(path)}: ${message}`);
+  const [only = ""] = lines;
+  if (lines.length === 1) throw new DSecError("config_invalid", only);
+  const cause = lines.reduceRight<Error | undefined>(
+    (inner, line) => new Error(line, inner && { cause: inner }),
+    undefined,
+  );
+  throw new DSecError("config_invalid", `${lines.length} options are not valid`, { cause });
+}
+
+function flagOf(path: readonly PropertyKey[]): string {
+  const words = path.map((part) => String(part).replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`));
+  return `--${words.join(".").replace(unit, "")}`;
+}

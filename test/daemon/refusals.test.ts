@@ -73,15 +73,31 @@ test("a damaged journal stops the daemon, and is kept", async () => {
 
 test.each([
   ["a name that is no DNS label", { name: "Node_1" }, "name"],
-  ["a relative directory", { dataDir: "data" }, "dataDir"],
+  ["a relative directory", { dataDir: "data" }, "--data-dir: "],
   ["a token that is too short", { token: "short" }, "token"],
-  ["a range that is none", { networkRange: "10.0.0.0" }, "networkRange"],
-  ["no room for any sandbox", { maxSandboxes: 0 }, "maxSandboxes"],
+  ["a range that is none", { networkRange: "10.0.0.0" }, "--network-range: "],
+  ["a range with bits beyond its prefix", { networkRange: "10.1.2.3/16" }, "bits set beyond"],
+  ["a range of everything", { networkRange: "0.0.0.0/0" }, "from /8 to /29"],
+  ["a range of loopback", { networkRange: "127.0.0.0/16" }, "no sandbox can have an address of"],
+  ["a range too small", { networkRange: "10.1.0.0/30" }, "from /8 to /29"],
+  ["no room for any sandbox", { maxSandboxes: 0 }, "--max-sandboxes"],
+  ["a floor below nothing", { memoryFloorMb: -1 }, "--memory-floor: "],
 ])("%s is an invalid setting that is named", async (_what, changes, field) => {
   const dir = await temporaryDir();
   expect(await refusalOf({ ...testOptions(dir), ...changes })).toMatchObject({
     code: "config_invalid",
     message: expect.stringContaining(field) as string,
+  });
+});
+
+test("several invalid settings are a line each", async () => {
+  const dir = await temporaryDir();
+  expect(await refusalOf({ ...testOptions(dir), maxSandboxes: 0, networkRange: "x" })).toMatchObject({
+    message: "2 options are not valid",
+    cause: {
+      message: expect.stringMatching(/^--network-range: 'x' is not/) as string,
+      cause: { message: expect.stringMatching(/^--max-sandboxes: /) as string },
+    },
   });
 });
 

@@ -6,7 +6,7 @@ import { schema, schemaVersion, sessionsTable } from "./schema.ts";
 
 /**
  * Opens the journal and takes it for this process alone, until it is closed or the process dies.
- * @throws DSecError `already_running`, `journal_corrupt` (the file is left as it is), `config_invalid`, `permission_denied`
+ * @throws DSecError `already_running`, `journal_corrupt` (the file is left as it is), `config_invalid`, `permission_denied`, `disk_full`
  */
 export function openJournalFile(path: string): DatabaseSync {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
@@ -64,6 +64,7 @@ function openError(error: unknown, path: string): unknown {
   if (code === busy)
     return new DSecError("already_running", `another daemon holds ${path}`, { cause: error });
   if (code === corruptFile || code === notADatabase) return corrupt(path, error);
+  if (code === full) return new DSecError("disk_full", `there is no room for ${path}`, { cause: error });
   if (code === cannotOpen || code === readOnly)
     return new DSecError("permission_denied", `${path} cannot be opened for writing`, { cause: error });
   return error;

@@ -1,5 +1,13 @@
 import { DSecError } from "../../protocol/errors.ts";
 
+/** Where no machine's addresses lie: this network, loopback, link-local, multicast and what is reserved. */
+const unusable = [
+  ["0.0.0.0", 8],
+  ["127.0.0.0", 8],
+  ["169.254.0.0", 16],
+  ["224.0.0.0", 3],
+] as const;
+
 /** An IPv4 range, e.g. 10.213.0.0/16. Addresses are numbers in it: 0 is the network's own, 1 the node's. */
 export class AddressRange {
   readonly prefixLength: number;
@@ -24,7 +32,10 @@ export class AddressRange {
     if (base % 2 ** (32 - prefixLength) !== 0) {
       throw new DSecError("config_invalid", `${text} has bits set beyond its /${prefixLength}`);
     }
-    return new AddressRange(base, prefixLength);
+    const range = new AddressRange(base, prefixLength);
+    if (unusable.some(([network, length]) => range.overlaps(network, length)))
+      throw new DSecError("config_invalid", `no sandbox can have an address of ${text}`);
+    return range;
   }
 
   /** How many addresses it holds, the first and last included. */

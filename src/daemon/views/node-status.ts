@@ -39,6 +39,12 @@ export class NodeStatusReader {
     this.#parts = parts;
   }
 
+  /** Of every backend; probes them where none was yet. */
+  async reports(): Promise<readonly BackendReport[]> {
+    if (this.#reports.length === 0) await this.probe();
+    return this.#reports;
+  }
+
   async read(): Promise<NodeStatus> {
     if (this.#reports.length === 0) await this.probe();
     else if (this.#parts.clock.now() - this.#probedAt > reportAgeMs) void this.probe();

@@ -23,10 +23,10 @@ export function bearerAuthenticator(token: string): Authenticator {
 
 /**
  * The token in `path`; made (256 random bits, mode 0600) where there is none. Two callers at once get the same one.
- * @throws DSecError `config_invalid` when the file holds no usable token
+ * @throws DSecError `config_invalid` when the file holds no usable token, or is none; `permission_denied`
  */
 export async function loadOrCreateToken(path: string): Promise<string> {
-  const found = await readFile(path, "utf8").catch(ignoreMissing);
+  const found = await readFile(path, "utf8").catch((error: unknown) => ignoreMissing(error, path));
   if (found !== undefined) return checked(path, found);
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const draft = `${path}.${randomBytes(6).toString("hex")}`;
@@ -53,9 +53,10 @@ function digest(text: string): Buffer {
   return createHash("sha256").update(text).digest();
 }
 
-function ignoreMissing(error: unknown): undefined {
+function ignoreMissing(error: unknown, path: string): undefined {
   if (isErrno(error, "ENOENT")) return undefined;
-  throw error;
+  const code = isErrno(error, "EACCES") || isErrno(error, "EPERM") ? "permission_denied" : "config_invalid";
+  throw new DSecError(code, `the token in ${path} cannot be read`, { cause: error });
 }
 
 function isErrno(error: unknown, code: string): boolean {
