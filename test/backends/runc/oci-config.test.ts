@@ -1,3 +1,4 @@
+import { constants } from "node:os";
 import { expect, test } from "vitest";
 import { type HostTraits, ociConfig } from "../../../src/backends/container/runc/oci-config.ts";
 import { seccompProfile } from "../../../src/backends/container/runc/seccomp-profile.ts";
@@ -83,10 +84,16 @@ test("the filter names no system call twice and none that was left out on purpos
     "bpf",
     "keyctl",
     "io_uring_setup",
+    "io_setup",
     "userfaultfd",
     "open_by_handle_at",
   ];
   expect(allowedSyscalls.filter((name) => leftOut.includes(name))).toEqual([]);
+});
+
+test("asynchronous I/O, whose contexts all of the machine shares, is as if the kernel had none", () => {
+  const rule = seccompProfile("x64").syscalls.find(({ names }) => names.includes("io_setup"));
+  expect(rule).toMatchObject({ action: "SCMP_ACT_ERRNO", errnoRet: constants.errno.ENOSYS });
 });
 
 test("the filter is for 64-bit calls of the machine it runs on", () => {

@@ -8,6 +8,7 @@ import { Capability, hasCapability } from "../../linux/capability.ts";
 import type { CgroupHierarchy } from "../../linux/cgroup.ts";
 import { detectCgroups } from "../../linux/cgroup-hierarchy.ts";
 import { findRuntime } from "./host.ts";
+import { kernelLimitFindings } from "./kernel-limits.ts";
 import { seccompProfile } from "./seccomp-profile.ts";
 
 type Finding = BackendReport["findings"][number];
@@ -24,7 +25,13 @@ export async function probeHost(signal: AbortSignal): Promise<BackendReport> {
     return report([{ level: "error", message }]);
   }
   const cgroups = detect();
-  const findings = [...privileges(), ...kernel(), ...controlGroups(cgroups), ...agent()];
+  const findings = [
+    ...privileges(),
+    ...kernel(),
+    ...kernelLimitFindings(),
+    ...controlGroups(cgroups),
+    ...agent(),
+  ];
   const runtime = findRuntime(typeof cgroups === "string" ? "hybrid" : cgroups.mode);
   if (runtime === undefined)
     return report([...findings, { level: "error", message: "runc is not installed", fix: installRuntime }]);

@@ -52,6 +52,16 @@ const clone: readonly SyscallRule[] = [
   { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: ENOSYS },
 ];
 
+/**
+ * Linux AIO: its contexts are counted for the whole machine (fs.aio-max-nr), so that one sandbox could take them all. Programs
+ * that are told that the kernel lacks it use threads or plain reads.
+ */
+const asynchronousIo: SyscallRule = {
+  names: ["io_setup", "io_submit", "io_getevents", "io_pgetevents", "io_cancel", "io_destroy"],
+  action: "SCMP_ACT_ERRNO",
+  errnoRet: ENOSYS,
+};
+
 const family = { unix: 1, inet: 2, inet6: 10, netlink: 16 } as const;
 /** rtnetlink (0) and socket diagnosis (4). Without audit, libaudit takes it that the kernel has none, and logins work without CAP_AUDIT_WRITE. */
 const netlinkProtocols = [0, 4] as const;
@@ -114,6 +124,7 @@ export function seccompProfile(arch: string = process.arch): SeccompProfile {
     syscalls: [
       { names: allowedSyscalls, action: "SCMP_ACT_ALLOW" },
       ...clone,
+      asynchronousIo,
       ...socket,
       ...personalities.map((value) => allow("personality", equals(0, value))),
       ...ioctl,

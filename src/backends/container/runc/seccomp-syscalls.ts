@@ -3,7 +3,7 @@
  * or libseccomp does not know is left out by the runtime, and calls newer than all of these fail with ENOSYS.
  *
  * Left out on purpose: new mounts and namespaces (mount, unshare, setns, pivot_root, fsopen …), bpf, perf_event_open, userfaultfd,
- * io_uring, keyrings, kexec, modules, clocks, accounting, quotactl, open_by_handle_at, syslog, swap, raw I/O ports,
+ * io_uring, asynchronous I/O (seccomp-profile.ts), keyrings, kexec, modules, clocks, accounting, quotactl, open_by_handle_at, syslog, swap, raw I/O ports,
  * modify_ldt, memory policy: none serves a task, and each has been a way out of containers or into their neighbours.
  */
 function names(text: string): string[] {
@@ -61,7 +61,7 @@ const files = names(`
 
 const waiting = names(`
   select pselect6 poll ppoll epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
-  eventfd eventfd2 io_setup io_submit io_getevents io_pgetevents io_cancel io_destroy
+  eventfd eventfd2
 `);
 
 /** `socket` and `socketpair` are allowed by family: seccomp-profile.ts. */
