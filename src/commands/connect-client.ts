@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { DSecError } from "../protocol/errors.ts";
+import { isToken } from "../sdk/bearer-token.ts";
 import { DSecClient } from "../sdk/client.ts";
 import { readToken } from "../sdk/open-connection.ts";
 import type { Settings } from "../sdk/settings.ts";
@@ -8,9 +9,12 @@ import { readTokenFile } from "./token-file.ts";
 
 /** The client of the fleet that `settings` name; connects at its first call. */
 export async function connectClient(settings: Settings): Promise<DSecClient> {
+  const { token } = settings;
+  if (token !== undefined && !isToken(token))
+    throw new DSecError("config_invalid", "DSEC_TOKEN holds no token");
   return DSecClient.open({
     address: settings.address,
-    token: settings.token ?? (await tokenOf(settings)),
+    token: token ?? (await tokenOf(settings)),
     ca: settings.caFile === undefined ? undefined : await readAuthority(settings.caFile),
   });
 }

@@ -88,6 +88,8 @@ export class DSecClient implements AsyncDisposable {
   /** Makes a sandbox of any backend; resolves when it runs. */
   async createSandbox(spec: SandboxSpecInput, options: CreateOptions = {}): Promise<Sandbox> {
     const { timeout = defaultTimeoutSeconds, idempotencyKey = crypto.randomUUID(), signal } = options;
+    if (!/^[\x21-\x7e]{1,255}$/.test(idempotencyKey))
+      throw new DSecError("invalid_argument", "idempotencyKey: must be 1 to 255 printable ASCII characters");
     const expired = new AbortController();
     const timer = setTimeout(
       () => expired.abort(new DSecError("start_timeout", `no sandbox ran within ${timeout} s`)),

@@ -1,5 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { DSecError } from "../protocol/errors.ts";
+import { isToken } from "./bearer-token.ts";
 import { configPath, readConfigFile } from "./config.ts";
 import { resolveSettings, type Settings } from "./settings.ts";
 
@@ -26,9 +27,11 @@ export interface Connection {
   readonly ca: string | Buffer | undefined;
 }
 
-/** @throws DSecError `config_invalid`, `unauthenticated` when no token can be found, `permission_denied` */
+/** @throws DSecError `config_invalid`, `invalid_argument`, `unauthenticated` when no token can be found, `permission_denied` */
 export async function resolveConnection(options: OpenOptions): Promise<Connection> {
   const { address, token, ca } = options;
+  if (token !== undefined && !isToken(token))
+    throw new DSecError("invalid_argument", "token: must be printable ASCII characters without spaces");
   if (address !== undefined && token !== undefined && options.context === undefined)
     return { address, token, ca };
   const environment = options.environment ?? process.env;
@@ -42,6 +45,8 @@ export async function resolveConnection(options: OpenOptions): Promise<Connectio
     environment,
     config,
   );
+  if (settings.token !== undefined && !isToken(settings.token))
+    throw new DSecError("config_invalid", "DSEC_TOKEN holds no token: it must be printable ASCII characters");
   return {
     address: settings.address,
     token: token ?? settings.token ?? (await readToken(settings)),
@@ -49,8 +54,14 @@ export async function resolveConnection(options: OpenOptions): Promise<Connectio
   };
 }
 
-/** @throws DSecError `coordinator_unreachable` where the local fleet has left no token */
-export async function readToken({ tokenFile, address }: Settings): Promise<string> {
+/** @throws DSecError `coordinator_unreachable` where the local fleet has left no token, `unauthenticated` for a file of no token */
+export async function readToken(settings: Settings): Promise<string> {
+  const token = await readTokenText(settings);
+  if (!isToken(token)) throw new DSecError("unauthenticated", `${settings.tokenFile} holds no token`);
+  return token;
+}
+
+async function readTokenText({ tokenFile, address }: Settings): Promise<string> {
   try {
     return (await readFile(tokenFile, "utf8")).trim();
   } catch (cause) {

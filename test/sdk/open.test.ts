@@ -105,6 +105,31 @@ describe("which fleet a client speaks to", () => {
     await expect(DSecClient.open({ environment })).rejects.toMatchObject({ code: "unauthenticated" });
   });
 
+  test("what no header can carry is no token, whether given, in the environment or in a file", async () => {
+    const { dir, environment } = await home();
+    const open = (options: object) => DSecClient.open({ environment, ...options });
+    await expect(open({ token: "a\nb" })).rejects.toMatchObject({ code: "invalid_argument" });
+    await expect(open({ environment: { ...environment, DSEC_TOKEN: "töken" } })).rejects.toMatchObject({
+      code: "config_invalid",
+      message: expect.stringContaining("DSEC_TOKEN"),
+    });
+    await writeFile(join(dir, "data", "token"), Buffer.from([0xff, 0x00, 0x1b, 0x0a, 0x80]));
+    await expect(open({})).rejects.toMatchObject({
+      code: "unauthenticated",
+      message: `${dir}/data/token holds no token`,
+    });
+  });
+
+  test.each(["a\nb", "schlüssel", "", "x".repeat(256)])(
+    "idempotency key %j is refused unsent",
+    async (key) => {
+      const { dir } = await home();
+      await using client = await DSecClient.open({ address: `unix:${dir}/gone.sock`, token: "t" });
+      const create = client.runContainer({ image: "busybox" }, { idempotencyKey: key });
+      await expect(create).rejects.toMatchObject({ code: "invalid_argument" });
+    },
+  );
+
   test("a bad address is refused when the client is opened", async () => {
     const open = DSecClient.open({ address: "http://10.0.0.1:80", token: "t" });
     await expect(open).rejects.toMatchObject({ code: "invalid_argument", exitCode: 2 });
