@@ -1,8 +1,15 @@
 #!/usr/bin/env -S node --
 // `--`: Node would look for the file of an --env-file that is ours
-import { enableCompileCache } from "node:module";
+// whole, not by name: a name that an older Node lacks would end it before the check below
+import module from "node:module";
 
-enableCompileCache();
+const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
+if (major < 22 || (major === 22 && minor < 19)) {
+  process.stderr.write(`dsec needs Node 22.19 or newer, this is ${process.version}\n`);
+  process.exit(125);
+}
+
+module.enableCompileCache();
 const { main } = await import("../src/commands/main.ts");
 
 const readerGone = new AbortController();

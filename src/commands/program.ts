@@ -9,6 +9,9 @@ import type { GlobalOptions } from "./settings.ts";
 import type { Verb, VerbGroup } from "./verb.ts";
 import { findVerb, verbGroups } from "./verbs.ts";
 
+/** Code of the end of parsing where `--version` stands. */
+const versionAsked = "dsec.version";
+
 /** What the arguments ask for. */
 export interface Invocation {
   readonly verb: Verb;
@@ -28,7 +31,7 @@ export interface Terminal {
 
 /**
  * Reads the arguments; loads the one verb they name.
- * @returns undefined when help was asked for and has been written
+ * @returns undefined when help or the version was asked for and has been written
  * @throws DSecError `invalid_argument`
  */
 export async function parseArguments(
@@ -55,6 +58,10 @@ export async function parseArguments(
     await program.parseAsync(helpAsFlag(argv), { from: "user" });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
+    if (error.code === versionAsked) {
+      const { packageVersion } = await import("./package-version.ts");
+      terminal.writeOut(`${await packageVersion()}\n`);
+    }
     if (error.exitCode === 0) return undefined;
     throw usageError(error);
   }
@@ -77,6 +84,10 @@ function createProgram(terminal: Terminal): Command {
     .enablePositionalOptions()
     .helpOption("-h, --help", "show help")
     .helpCommand(false)
+    .option("-V, --version", "print the version")
+    .on("option:version", () => {
+      throw new CommanderError(0, versionAsked, "");
+    })
     .optionsGroup("Global options:");
   addOptions(program, globalOptions);
   for (const [heading, entries] of Object.entries(verbGroups)) {

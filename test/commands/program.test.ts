@@ -153,6 +153,16 @@ describe("what cannot be meant", () => {
   });
 });
 
+test.each([["--version"], ["-V"]])("%s prints the version and nothing else", async (flag) => {
+  const { invocation, out } = await parse(flag);
+  expect(invocation).toBeUndefined();
+  expect(out).toMatch(/^\d+\.\d+\.\d+\S*\n$/);
+});
+
+test("--version after the image is the command's", async () => {
+  expect(await operands("run", "debian", "--", "git", "--version")).toEqual(["debian", "git", "--version"]);
+});
+
 describe("help", () => {
   test.each([[[]], [["help"]], [["--help"]], [["-h"]]])("%j lists the verbs by heading", async (argv) => {
     const { invocation, out } = await parse(...argv);

@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { stripTypeScriptTypes } from "node:module";
 import { describe, expect, test } from "vitest";
@@ -44,5 +45,23 @@ describe("the start of a command pays for no more than it needs", () => {
   test("neither imports what loads half of Node: it is taken by process.getBuiltinModule", () => {
     const heavy = ["node:http", "node:https", "node:tls", "node:crypto", "node:child_process"];
     expect([...help.packages, ...ls.packages].filter((name) => heavy.includes(name))).toEqual([]);
+  });
+});
+
+describe("an older Node", () => {
+  const olderNode = `data:text/javascript,Object.defineProperty(process,"versions",{value:{node:"22.18.0"}})`;
+
+  test("gets one clear line and exit code 125", () => {
+    const { status, stderr } = spawnSync(process.execPath, ["--import", olderNode, "bin/dsec.ts", "ls"], {
+      encoding: "utf8",
+    });
+    expect(stderr).toMatch(/^dsec needs Node 22\.19 or newer, this is v\S+\n$/);
+    expect(status).toBe(125);
+    expect(readFileSync("package.json", "utf8")).toContain('"node": ">=22.19"');
+  });
+
+  test("can load the program far enough to say so: no name is imported that it may lack", () => {
+    const imports = readFileSync("bin/dsec.ts", "utf8").match(/^import .*$/gm);
+    expect(imports).toEqual(['import module from "node:module";']);
   });
 });
