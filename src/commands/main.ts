@@ -6,6 +6,7 @@ import type { Outcome } from "./outcome.ts";
 import { print } from "./print.ts";
 import { parseArguments } from "./program.ts";
 import type { Invocation, Terminal } from "./program.ts";
+import { checkArguments } from "./raw-arguments.ts";
 import { asDSecError, reportError } from "./report-error.ts";
 import { loadSettings } from "./settings.ts";
 import type { Settings } from "../sdk/settings.ts";
@@ -25,6 +26,7 @@ export async function main(argv: readonly string[], io: Io): Promise<number> {
     return known.exitCode;
   };
   try {
+    checkArguments(argv);
     const invocation = await parseArguments(argv, {
       ...terminalOf(io),
       formatKnown: (format) => {

@@ -57,14 +57,26 @@ function errorJson(error: DSecError): string {
   const { code, retryable, ambiguous, retryAfterMs, details, chain } = toProblem(error);
   const { message } = error;
   const hint = hints[error.code];
-  return JSON.stringify({ code, message, retryable, ambiguous, retryAfterMs, details, causes: chain, hint });
+  return printable(
+    JSON.stringify({ code, message, retryable, ambiguous, retryAfterMs, details, causes: chain, hint }),
+  );
 }
 
 function errorText(error: DSecError, paint: Paint): string {
-  const lines = [`${paint("dsec:", "bad")} ${error.message} ${paint(`(${error.code})`, "muted")}`];
-  for (const cause of toProblem(error).chain ?? []) lines.push(`  because: ${cause}`);
+  const lines = [`${paint("dsec:", "bad")} ${printable(error.message)} ${paint(`(${error.code})`, "muted")}`];
+  for (const cause of toProblem(error).chain ?? []) lines.push(`  because: ${indented(cause)}`);
   if (error.ambiguous) lines.push("  the outcome is unknown: it may have taken effect");
   const hint = hints[error.code];
   if (hint !== undefined) lines.push(`  ${paint("hint:", "warning")} ${hint}`);
   return `${lines.join("\n")}\n`;
+}
+
+/** Messages quote what was given, and what came out of sandboxes: control characters must not reach a terminal. */
+function printable(text: string): string {
+  return text.replace(/\p{Cc}/gu, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** Causes may be of several lines, e.g. a place in a file with a pointer to it. */
+function indented(text: string): string {
+  return text.split("\n").map(printable).join("\n    ");
 }

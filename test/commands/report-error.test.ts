@@ -55,6 +55,22 @@ describe("errors", () => {
     });
   });
 
+  test("show control characters, and do not carry them to the terminal", () => {
+    const hostile = new DSecError("invalid_argument", "unknown command '\u001b]0;owned\u0007\u009b2J'", {
+      cause: new Error("line one\nline \u001b[2J two\r"),
+    });
+    expect(report(hostile, false)).toBe(
+      [
+        String.raw`dsec: unknown command '\u001b]0;owned\u0007\u009b2J' (invalid_argument)`,
+        "  because: line one",
+        String.raw`    line \u001b[2J two\u000d`,
+        "",
+      ].join("\n"),
+    );
+    expect(report(hostile, true)).not.toMatch(/[^\P{Cc}\n]/u);
+    expect(JSON.parse(report(hostile, true))).toMatchObject({ message: hostile.message });
+  });
+
   test("that are none of ours are internal", () => {
     expect(asDSecError(new TypeError("x is not a function")).code).toBe("internal");
     expect(asDSecError("thrown text")).toMatchObject({ code: "internal", message: "thrown text" });
