@@ -9,7 +9,13 @@ export const BackendReport = z.object({
   works: z.boolean(),
   version: z.string().optional(),
   /** What does not hold, each with the command that mends it where one is known. */
-  findings: z.array(z.object({ level: z.enum(["error", "warning", "info"]), message: z.string(), fix: z.string().optional() })),
+  findings: z.array(
+    z.object({
+      level: z.enum(["error", "warning", "info"]),
+      message: z.string(),
+      fix: z.string().optional(),
+    }),
+  ),
 });
 export type BackendReport = z.infer<typeof BackendReport>;
 
@@ -61,5 +67,9 @@ export const NodeList = z.object({
 });
 export type NodeList = z.infer<typeof NodeList>;
 
-export const ServerVersion = z.object({ version: z.string(), role: z.enum(["coordinator", "daemon"]), api: z.literal("v1") });
+export const ServerVersion = z.object({
+  version: z.string(),
+  role: z.enum(["coordinator", "daemon"]),
+  api: z.literal("v1"),
+});
 export type ServerVersion = z.infer<typeof ServerVersion>;

@@ -5,7 +5,10 @@ export const problemContentType = "application/problem+json";
 
 /** Renders any thrown value; what is no {@link DSecError} becomes `internal`. */
 export function toProblem(error: unknown): Problem {
-  const known = error instanceof DSecError ? error : new DSecError("internal", messageOf(error), { cause: causeOf(error) });
+  const known =
+    error instanceof DSecError
+      ? error
+      : new DSecError("internal", messageOf(error), { cause: causeOf(error) });
   const row = errorTable[known.code];
   const chain = causeChain(known);
   return {
@@ -24,7 +27,10 @@ export function toProblem(error: unknown): Problem {
 /** Rebuilds the error a server sent. A code this client does not know becomes `internal`. */
 export function fromProblem(problem: Problem): DSecError {
   const code = isErrorCode(problem.code) ? problem.code : "internal";
-  const cause = (problem.chain ?? []).reduceRight<Error | undefined>((inner, message) => new Error(message, inner ? { cause: inner } : undefined), undefined);
+  const cause = (problem.chain ?? []).reduceRight<Error | undefined>(
+    (inner, message) => new Error(message, inner ? { cause: inner } : undefined),
+    undefined,
+  );
   return new DSecError(code, problem.title, {
     ambiguous: problem.ambiguous,
     ...(problem.retryAfterMs === undefined ? {} : { retryAfterMs: problem.retryAfterMs }),
@@ -43,6 +49,7 @@ function causeOf(error: unknown): unknown {
 
 function causeChain(error: Error): string[] {
   const messages: string[] = [];
-  for (let cause = error.cause; cause !== undefined && messages.length < 8; cause = causeOf(cause)) messages.push(messageOf(cause));
+  for (let cause = error.cause; cause !== undefined && messages.length < 8; cause = causeOf(cause))
+    messages.push(messageOf(cause));
   return messages;
 }
