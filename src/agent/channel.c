@@ -67,6 +67,7 @@ void channel_free(struct channel *channel)
 	content_ring_free(channel->content);
 	watch_close(&channel->source);
 	watch_close(&channel->exec.status);
+	watch_close(&channel->exec.end);
 	for (int i = 0; i < 2; i++) {
 		watch_close(&channel->exec.io[i]);
 		ring_free(&channel->exec.ring[i]);
@@ -114,9 +115,10 @@ static struct channel *channel_new(uint32_t number, enum kind kind)
 	channel->window = WINDOW_DEFAULT;
 	channel->in.channel = number;
 	channel->in.window = STDIN_WINDOW;
-	channel->in.to.fd = channel->source.fd = channel->exec.status.fd = -1;
+	channel->in.to.fd = channel->source.fd = channel->exec.status.fd = channel->exec.end.fd = -1;
 	channel->exec.io[0].fd = channel->exec.io[1].fd = -1;
 	channel->exec.deadline = channel->exec.settle_at = channel->exec.retry_at = UINT64_MAX;
+	channel->exec.overdue_at = UINT64_MAX;
 	struct channel **at = slot(number);
 	channel->hash_next = NULL;
 	*at = channel;

@@ -14,13 +14,16 @@ struct exec {
 	pid_t pid;
 	struct watch status; /* what the child says when it cannot execve */
 	struct watch io[2];  /* stdout and stderr, or the terminal */
+	struct watch end;    /* of the process, whoever traces it */
 	struct ring ring[2];
 	bool eof[2];
 	uint64_t left[2]; /* bytes still to be taken once the process has ended */
 	bool terminal, started, reaped, settled, timed_out;
 	bool group_gone; /* nothing of its process group and session was left when it ended */
 	int wait_status;
+	bool tracers_killed;
 	uint64_t deadline, settle_at, retry_at; /* ms; UINT64_MAX for none */
+	uint64_t overdue_at;                    /* a process that ended or was killed should have been reaped by then */
 	uint64_t tree_signals;                  /* bit n - 1: signal n is to be sent to the whole tree */
 	uint64_t begun_signals;                 /* the same, to what the process began since the mark */
 	uint64_t later_signals;                 /* to the process itself, when those have been sent */

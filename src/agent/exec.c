@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "child.h"
+#include "ending.h"
 #include "exec_request.h"
 #include "host.h"
 #include "output.h"
@@ -94,6 +95,7 @@ enum error_code exec_open(struct channel *channel, const uint8_t *fields, size_t
 	exec->io[0].fd = keep[1];
 	exec->io[1].fd = keep[2];
 	exec->status.fd = keep[3];
+	ending_watch(channel);
 	watch_set(&exec->status, EV_STATUS, channel->number, EPOLLIN);
 	watch_set(&exec->io[0], EV_STDOUT, channel->number, EPOLLIN);
 	watch_set(&exec->io[1], EV_STDERR, channel->number, EPOLLIN);
@@ -144,6 +146,8 @@ void exec_event(struct channel *channel, enum event event, uint32_t events)
 	int stream = event - EV_STDOUT;
 	if (event == EV_STATUS)
 		read_status(channel);
+	else if (event == EV_ENDED)
+		ending_event(channel);
 	else if (!channel->exec.terminal && !(events & EPOLLIN))
 		/* Nothing is in the pipe, and nobody can write to it any more. */
 		output_end(channel, stream);
@@ -168,7 +172,7 @@ static void settle(struct channel *channel)
 	channel_ready(channel);
 }
 
-static bool is_killing(const struct exec *exec)
+bool exec_is_killing(const struct exec *exec)
 {
 	return (exec->tree_signals | exec->begun_signals) & 1ULL << (SIGKILL - 1);
 }
@@ -176,7 +180,7 @@ static bool is_killing(const struct exec *exec)
 static void settle_soon(struct channel *channel)
 {
 	struct exec *exec = &channel->exec;
-	if (!exec->reaped || exec->settled || is_killing(exec))
+	if (!exec->reaped || exec->settled || exec_is_killing(exec))
 		return;
 	if (exec->terminal && exec->io[0].fd >= 0) {
 		exec->settle_at = loop_now() + TERMINAL_SETTLE_MS;
@@ -193,7 +197,8 @@ void exec_reaped(struct channel *channel, int wait_status)
 	read_status(channel);
 	exec->reaped = true;
 	exec->wait_status = wait_status;
-	exec->deadline = UINT64_MAX;
+	exec->deadline = exec->overdue_at = UINT64_MAX;
+	watch_close(&exec->end);
 	exec->group_gone = kill(-exec->pid, 0) != 0;
 	inbox_drop(&channel->in);
 	if (inbox_ack_due(&channel->in))
@@ -218,6 +223,8 @@ static void signal_tree(struct channel *channel, int signal)
 {
 	channel->exec.tree_signals |= 1ULL << (signal - 1);
 	tree_request();
+	if (signal == SIGKILL)
+		ending_killed(channel);
 }
 
 /* The process itself stands still until all are found, as it would go on with what comes next and begin more. */
@@ -328,6 +335,7 @@ void exec_timer(struct channel *channel, uint64_t now)
 	channels_alarm(exec->deadline);
 	channels_alarm(exec->settle_at);
 	channels_alarm(exec->retry_at);
+	ending_timer(channel, now);
 }
 
 static void emit_exit(struct channel *channel)
@@ -363,7 +371,7 @@ bool exec_emit(struct channel *channel)
 	}
 	/* A terminal whose last holder closed it has nothing left behind, whatever the clock says. */
 	if (exec->reaped && !exec->settled && exec->terminal && exec->eof[0] &&
-	    !is_killing(exec))
+	    !exec_is_killing(exec))
 		settle(channel);
 	if (!channel->exit_sent && exec->settled && output_drained(exec, 0) && output_drained(exec, 1))
 		emit_exit(channel);

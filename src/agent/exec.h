@@ -20,6 +20,8 @@ uint64_t exec_wake(const struct channel *channel);
 bool exec_emit(struct channel *channel);
 /* One of its streams has ended. */
 void exec_stream_ended(struct channel *channel);
+/* Whether SIGKILL is on its way to some of the tree. */
+bool exec_is_killing(const struct exec *exec);
 /* The tree got its signals. */
 void exec_tree_done(struct channel *channel);
 

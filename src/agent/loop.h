@@ -15,6 +15,7 @@ enum event {
 	EV_STDOUT,
 	EV_STDERR,
 	EV_STATUS,
+	EV_ENDED,
 	EV_SOURCE,
 };
 
