@@ -21,6 +21,7 @@ export class TunnelStream extends Duplex {
   /** Of the frame that is arriving. */
   readonly #header = Buffer.alloc(tunnelHeaderBytes);
   #headerBytes = 0;
+  #isOpen = false;
   #payloadLeft = 0;
   #problem: Buffer[] = [];
   /** The other end has ended its direction. */
@@ -39,6 +40,7 @@ export class TunnelStream extends Duplex {
     socket.on("close", () => this.#broken());
     // whoever awaits this stream must have a chance to listen before anything happens to it
     setImmediate(() => {
+      this.#isOpen = true;
       socket.on("data", (chunk: Buffer) => this.#receive(chunk));
       if (head.length > 0) this.#receive(head);
     });
@@ -54,6 +56,8 @@ export class TunnelStream extends Duplex {
   }
 
   override _read(): void {
+    // without a listener the socket would drop what it reads
+    if (!this.#isOpen) return;
     clearInterval(this.#pinging);
     this.#pinging = undefined;
     this.#socket.resume();
