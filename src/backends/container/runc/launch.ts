@@ -3,6 +3,7 @@ import type { AgentConnection } from "../../../agent/connection.ts";
 import { DSecError } from "../../../protocol/errors.ts";
 import type { StartRequest } from "../../backend.ts";
 import { isErrno, LinuxError } from "../../linux/libc.ts";
+import { startAborted } from "../../start-aborted.ts";
 import { openListeningSocket } from "../../linux/listening-socket.ts";
 import { identifyProcess, type ProcessIdentity } from "../../linux/process.ts";
 import { openAgent } from "./agent-link.ts";
@@ -12,6 +13,7 @@ import { writeNetworkFiles } from "./network-files.ts";
 import { ociConfig } from "./oci-config.ts";
 import { readFailure, type RuntimeProcess, spawnRuntime } from "./runtime.ts";
 import type { SandboxPaths } from "./sandbox-paths.ts";
+import { checkUserFiles } from "./user-files.ts";
 
 export interface Launched {
   readonly init: ProcessIdentity;
@@ -44,6 +46,7 @@ export async function launch(
 ): Promise<Launched> {
   const rootPath = preparedDirectory(request);
   checkMountPoints(rootPath);
+  checkUserFiles(rootPath);
   writeNetworkFiles(rootPath, { hostname: request.hostname, address: request.network?.address });
   const config = ociConfig({
     hostname: request.hostname,
@@ -101,18 +104,11 @@ function preparedDirectory({ root }: StartRequest): string {
 
 /** What to tell of a start that failed. */
 export function startError(error: unknown, signal: AbortSignal): DSecError {
-  if (signal.aborted) return abortError(signal.reason);
+  if (signal.aborted) return startAborted(signal);
   if (error instanceof DSecError && error.code !== "agent_lost" && error.code !== "cancelled") return error;
   if (isErrno(error, "ENOSPC", "EDQUOT"))
     return new DSecError("disk_full", "there is no room to start the sandbox", { cause: error });
   if (error instanceof LinuxError && error.syscall === "posix_spawn")
     return new DSecError("backend_unavailable", "the container runtime is gone", { cause: error });
   return new DSecError("start_failed", "the sandbox could not be started", { cause: error });
-}
-
-function abortError(reason: unknown): DSecError {
-  if (reason instanceof DSecError) return reason;
-  if (reason instanceof DOMException && reason.name === "TimeoutError")
-    return new DSecError("start_timeout", "the sandbox did not start in time", { cause: reason });
-  return new DSecError("cancelled", "the start was given up", { cause: reason });
 }

@@ -1,7 +1,8 @@
 import { lstatSync } from "node:fs";
 import { join } from "node:path";
 
-const mountPoints = ["dev", "proc", "sys"] as const;
+/** Top-level directories that file systems of the sandbox's own are mounted on. */
+export const mountPoints = ["dev", "proc", "sys"] as const;
 
 /**
  * Refuses a root in which something else than a directory stands where file systems of the sandbox's own are mounted. Runtimes
