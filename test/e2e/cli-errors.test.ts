@@ -59,7 +59,6 @@ describe("bad input is one clear error with its code and exit code", () => {
     ["a way out", withFlags("--allow", "npm"), 125, "network_policy_unsupported"],
     ["allowed and denied", withFlags("--allow", "npm", "--deny", "npm"), 2, "invalid_argument"],
     ["a terminal without one", ["exec", "-it", "box", "--", "true"], 2, "invalid_argument"],
-    ["a terminal for nobody", ["exec", "-dt", "box", "--", "true"], 2, "invalid_argument"],
     ["-i without a command", withFlags("-i"), 2, "invalid_argument"],
     ["an env file that is not there", withFlags("--env-file", "/no/such/file"), 2, "invalid_argument"],
     ["a command that is not there", ["exec", "box", "--", "nosuchcommand"], 127, "command_not_found"],

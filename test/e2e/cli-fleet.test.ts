@@ -140,6 +140,11 @@ describe("up and down", () => {
   test("options that cannot be meant are refused before anything runs", async () => {
     for (const flags of [
       ["--network-range", "nonsense"],
+      ["--network-range", "10.1.2.3/16"],
+      ["--network-range", "0.0.0.0/0"],
+      ["--data-dir", "/dev/null"],
+      ["--data-dir", "/proc/dsec"],
+      ["--layer-store", "/proc/dsec"],
       ["--max-sandboxes", "0"],
       ["--name", "Not_A_Label"],
     ]) {
@@ -147,6 +152,27 @@ describe("up and down", () => {
       expect({ code, stdout }).toEqual({ code: 125, stdout: "" });
       expect(stderr).toContain("(config_invalid)");
     }
+  });
+
+  test("a run directory whose path is too long for sockets is refused, and not made", async () => {
+    const runDir = join(folder, "x".repeat(100));
+    const { code, stderr } = await dsec("up", "-d", "--run-dir", runDir);
+    expect(code).toBe(2);
+    expect(stderr).toContain("(invalid_argument)");
+    expect(await readdir(folder)).not.toContain("x".repeat(100));
+  });
+
+  test("where containers cannot work, up says so, here and in its log; what can work does", async () => {
+    const nowhere = { PATH: join(folder, "bin") };
+    const up = await runDsec(["up", "-d", ...range], env, { env: nowhere });
+    expect(up.code).toBe(0);
+    const said = /^containers (?:by runc )?do not work here: runc is not installed/m;
+    expect(up.stderr).toMatch(said);
+    expect(up.stderr).toContain("dsec doctor says more");
+    const log = (await readFile(join(folder, "data", "dsec.log"), "utf8")).split("\n");
+    const warnings = log.filter((line) => line.includes('"level":40'));
+    expect(warnings.map((line) => JSON.parse(line).msg)).toContainEqual(expect.stringMatching(said));
+    expect((await dsec("run", "-q", ...simulated)).code).toBe(0);
   });
 });
 
