@@ -34,6 +34,7 @@ const introduction = `# Command line
   not stop the others; its error is on stderr, and the exit code is that of the first failure.
 - **Exit codes.** Of \`run\`, \`exec\` and \`shell\`: the command's own, 0 to 255; 128 + N when signal N ended it; 124 when its time was up. Of dsec itself: 2
   for usage, 126 and 127 when a command cannot be run, 125 for everything else; 128 + N when a signal ended it.
+- **Through npx.** \`npx -- dsec …\`, with the dashes, where \`--env-file\` is used: npx is run by Node, which would take that option for its own.
 - **Errors.** \`dsec: message (code)\`, its causes and a hint. With \`-o json\`, \`-o ndjson\` or DSEC_ERROR_FORMAT=json one JSON object: \`code\`, \`message\`,
   \`retryable\`, \`ambiguous\` (it may have taken effect), \`details\`, \`causes\`, \`hint\`.
 `;
