@@ -1,0 +1,94 @@
+import { createHash, randomBytes } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import type { AgentConnection } from "../../src/agent/connection.ts";
+import { type RunningAgent, startAgent } from "./agent-fixture.ts";
+import { inParts, tarOf } from "./archive-fixture.ts";
+import { childrenOf } from "./process-state.ts";
+
+const POLL = { timeout: 20_000, interval: 10 };
+let agent: RunningAgent;
+let connection: AgentConnection;
+let root: string;
+let count = 0;
+
+beforeAll(async () => {
+  agent = await startAgent();
+  connection = await agent.connect();
+});
+
+beforeEach(() => {
+  root = `${agent.directory}/${count++}`;
+  mkdirSync(root);
+});
+
+afterAll(async () => {
+  connection.close();
+  await agent[Symbol.asyncDispose]();
+});
+
+describe("the content of an upload", () => {
+  test("is put in its place when the hash that comes with its end agrees, and not otherwise", async () => {
+    const content = randomBytes(400_000);
+    const hash = createHash("sha256").update(content).digest();
+    const mtimeMs = 1_600_000_000_123;
+    await connection.files.write(`${root}/f`, inParts(content), { sha256AtEnd: () => hash, mtimeMs });
+    expect(readFileSync(`${root}/f`).equals(content)).toBe(true);
+    expect(statSync(`${root}/f`).mtimeMs).toBe(mtimeMs);
+    const wrong = connection.files.write(`${root}/g`, inParts(content), {
+      sha256AtEnd: () => randomBytes(32),
+    });
+    await expect(wrong).rejects.toMatchObject({ code: "file_error" });
+    expect(existsSync(`${root}/g`)).toBe(false);
+    const bytes = tarOf(["x", { content: "x" }]);
+    const other = connection.files.extract(root, inParts(bytes), { owners: true, sha256AtEnd: () => hash });
+    await expect(other).rejects.toMatchObject({ code: "file_error" });
+    await connection.files.extract(root, inParts(bytes), {
+      owners: true,
+      sha256AtEnd: () => createHash("sha256").update(bytes).digest(),
+    });
+  });
+
+  test("with holes takes no room for them", async () => {
+    const content = Buffer.concat([Buffer.alloc(9_000_000), Buffer.from("middle"), Buffer.alloc(9_000_000)]);
+    await connection.files.write(`${root}/f`, inParts(content, 65_000), { size: content.length });
+    expect(readFileSync(`${root}/f`).equals(content)).toBe(true);
+    expect(statSync(`${root}/f`).blocks).toBeLessThan(64);
+  });
+
+  test.for(["write", "extract"] as const)(
+    "an abort in the middle ends it, and leaves nothing: %s",
+    async (how) => {
+      const controller = new AbortController();
+      const gate = Promise.withResolvers<void>();
+      async function* content(): AsyncGenerator<Buffer> {
+        yield tarOf(["f", { content: "x".repeat(500_000) }]).subarray(0, 300_000);
+        await gate.promise;
+      }
+      const { files } = connection;
+      const { signal } = controller;
+      const writing =
+        how === "write"
+          ? files.write(`${root}/f`, content(), { signal })
+          : files.extract(root, content(), { owners: true, signal });
+      const failed = writing.catch((error: unknown) => error);
+      await vi.waitFor(() => expect(readdirSync(root)).toMatchObject([/^\.dsec-/]), POLL);
+      controller.abort(new Error("given up"));
+      expect(await failed).toMatchObject({ message: "given up" });
+      await vi.waitFor(() => expect(readdirSync(root)).toEqual([]), POLL);
+      await vi.waitFor(() => expect(childrenOf(agent.pid)).toEqual([]), POLL);
+      gate.resolve();
+    },
+  );
+
+  test("an abort ends a download", async () => {
+    writeFileSync(`${root}/f`, Buffer.alloc(5_000_000, 1));
+    const controller = new AbortController();
+    const reading = connection.files.read(`${root}/f`, {}, () => new Promise<void>(() => undefined), {
+      begun: () => controller.abort(new Error("given up")),
+      signal: controller.signal,
+    });
+    await expect(reading).rejects.toThrow("given up");
+    await vi.waitFor(() => expect(childrenOf(agent.pid)).toEqual([]), POLL);
+  });
+});
