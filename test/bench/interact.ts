@@ -10,6 +10,7 @@ import type { Sandbox } from "../../src/sdk/index.ts";
 import { startFleet } from "../e2e/fleet.ts";
 import { setup as dockerForTests } from "../setup/dockerd.ts";
 import { DockerPeer } from "./support/docker-peer.ts";
+import { benchFiles } from "./support/files-part.ts";
 import { quantile, sample } from "./support/measure.ts";
 import { fixed, Report, times } from "./support/report.ts";
 
@@ -30,6 +31,7 @@ try {
   await shells();
   await bulkOutput();
   await manySessions();
+  await benchFiles(report, fleet, docker);
   await report.save("interact", "npm run bench -- interact");
 } finally {
   await docker.remove([container]);
