@@ -94,7 +94,9 @@ export class ExecChannel implements Channel, GuestExec {
   release(): void {
     if (!this.#link.forget(this.channel)) return;
     this.#link.send(encodeFrame(FrameType.release, this.channel));
-    this.#fail(new DSecError("cancelled", `exec ${this.channel} was released before it ended`));
+    // most have ended, and an error costs as much as all the rest of this
+    if (this.#state !== "over")
+      this.#fail(new DSecError("cancelled", `exec ${this.channel} was released before it ended`));
   }
 
   onFrame(type: number, payload: Buffer): void {

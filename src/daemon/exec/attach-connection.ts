@@ -1,4 +1,3 @@
-import type { WebSocket } from "ws";
 import { DSecError } from "../../protocol/errors.ts";
 import {
   AttachControl,
@@ -9,7 +8,13 @@ import {
 } from "../../protocol/exec.ts";
 import { execChannel } from "../../protocol/exec-frames.ts";
 import type { PlacedFrame } from "./recording-reader.ts";
-import { type ClientFrames, ClientSocket, parseFrame, problemStatus } from "./client-socket.ts";
+import {
+  type ClientConnection,
+  type ClientFrames,
+  ClientSocket,
+  parseFrame,
+  problemStatus,
+} from "./client-socket.ts";
 import type { LiveExec } from "./live-exec.ts";
 import { signalNumber } from "./signals.ts";
 import { StdinFeed } from "./stdin-feed.ts";
@@ -36,9 +41,9 @@ export class AttachConnection implements ClientFrames {
   readonly #stdin: StdinFeed;
   #request: AttachRequest | undefined;
 
-  constructor(socket: WebSocket, exec: Attachable, now: () => number) {
+  constructor(client: ClientConnection, exec: Attachable) {
     this.#exec = exec;
-    this.#socket = new ClientSocket(socket, now, this);
+    this.#socket = new ClientSocket(client, this);
     this.#stdin = new StdinFeed((bytes) => this.#socket.control({ type: "credit", bytes }));
   }
 

@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import type { WebSocket } from "ws";
 import { z } from "zod";
 import { DSecError } from "../../protocol/errors.ts";
@@ -15,11 +16,20 @@ export interface ClientFrames {
   gone(): void;
 }
 
+export interface ClientConnection {
+  readonly socket: WebSocket;
+  /** What carries it. */
+  readonly transport: Duplex;
+  /** Milliseconds. */
+  readonly now: () => number;
+}
+
 const normalClosure = 1000;
 
 /** The daemon's end of a client's WebSocket: frames by channel, signs of life, and the one status at the end. */
 export class ClientSocket {
   readonly #socket: WebSocket;
+  readonly #transport: Duplex;
   readonly #frames: ClientFrames;
   readonly #now: () => number;
   readonly #openedAt: number;
@@ -27,8 +37,9 @@ export class ClientSocket {
   #seen: number;
   #isOver = false;
 
-  constructor(socket: WebSocket, now: () => number, frames: ClientFrames) {
+  constructor({ socket, transport, now }: ClientConnection, frames: ClientFrames) {
     this.#socket = socket;
+    this.#transport = transport;
     this.#frames = frames;
     this.#now = now;
     this.#openedAt = now();
@@ -69,8 +80,11 @@ export class ClientSocket {
   end(status: ExecStatus): void {
     if (this.#isOver) return;
     this.#isOver = true;
+    // one write, on this hop and the next
+    this.#transport.cork();
     void this.send(execChannel.status, Buffer.from(JSON.stringify(status)));
     this.#socket.close(normalClosure);
+    this.#transport.uncork();
   }
 
   /** Asks for a sign of life; cuts a client that has given none for `limitMs`. @param hasBegun its first frame has come */

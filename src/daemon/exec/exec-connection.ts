@@ -1,11 +1,16 @@
-import type { WebSocket } from "ws";
 import type { OutputStream } from "../../agent/guest.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import { ClientControl, type ExecSpec, type ExecStatus, Resize } from "../../protocol/exec.ts";
 import type { ShellSpec } from "../../protocol/session.ts";
 import { execChannel, maxExecFrame } from "../../protocol/exec-frames.ts";
 import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
-import { type ClientFrames, ClientSocket, parseFrame, problemStatus } from "./client-socket.ts";
+import {
+  type ClientConnection,
+  type ClientFrames,
+  ClientSocket,
+  parseFrame,
+  problemStatus,
+} from "./client-socket.ts";
 import type { Execs } from "./execs.ts";
 import type { LiveExec, OutputTarget } from "./live-exec.ts";
 import { signalNumber } from "./signals.ts";
@@ -32,10 +37,10 @@ export class ExecConnection implements OutputTarget, ClientFrames {
   /** The client is gone: a command need not wait for its turn any more. */
   readonly #left = new AbortController();
 
-  constructor(socket: WebSocket, entry: SandboxEntry, execs: Execs, now: () => number) {
+  constructor(client: ClientConnection, entry: SandboxEntry, execs: Execs) {
     this.#entry = entry;
     this.#execs = execs;
-    this.#socket = new ClientSocket(socket, now, this);
+    this.#socket = new ClientSocket(client, this);
     this.#stdin = new StdinFeed((bytes) => this.#socket.control({ type: "credit", bytes }));
   }
 

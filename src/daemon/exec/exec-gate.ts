@@ -1,4 +1,4 @@
-import { type WebSocket, WebSocketServer } from "ws";
+import { WebSocketServer } from "ws";
 import { DSecError } from "../../protocol/errors.ts";
 import { maxExecFrame } from "../../protocol/exec-frames.ts";
 import { contracts } from "../../wire/server/contracts.ts";
@@ -8,6 +8,7 @@ import type { Clock } from "../clock.ts";
 import { reach } from "../reach.ts";
 import type { Sandboxes } from "../lifecycle/sandboxes.ts";
 import { type Attachable, AttachConnection } from "./attach-connection.ts";
+import type { ClientConnection } from "./client-socket.ts";
 import { ExecConnection } from "./exec-connection.ts";
 import type { Execs } from "./execs.ts";
 import type { Recordings } from "./recordings.ts";
@@ -42,16 +43,15 @@ export class ExecGate {
   /** @throws DSecError `not_found`, `ambiguous_reference`, `sandbox_not_running` */
   async upgrade({ request, socket, head, params }: Upgrade): Promise<void> {
     const entry = await reach(this.#parts.sandboxes, params["ref"] ?? "");
-    const { execs, clock } = this.#parts;
     this.#accept(
       { request, socket, head },
-      (webSocket) => new ExecConnection(webSocket, entry, execs, () => clock.now()),
+      (connection) => new ExecConnection(connection, entry, this.#parts.execs),
     );
   }
 
   /** To a recorded exec, also one that has ended. @throws DSecError `not_found`, `ambiguous_reference`, `unsupported` */
   async attach({ request, socket, head, params }: Upgrade): Promise<void> {
-    const { sandboxes, execs, recordings, clock } = this.#parts;
+    const { sandboxes, execs, recordings } = this.#parts;
     const { ref, exec: id } = parsePart("params", contracts.attach.params, params);
     const entry = sandboxes.find(ref);
     if (entry.adoption !== undefined) await entry.adoption;
@@ -66,7 +66,7 @@ export class ExecGate {
     const frames: Attachable["frames"] = (signal) => recordings.frames(entry.id, id, live?.recorder, signal);
     this.#accept(
       { request, socket, head },
-      (webSocket) => new AttachConnection(webSocket, { record, live, frames }, () => clock.now()),
+      (connection) => new AttachConnection(connection, { record, live, frames }),
     );
   }
 
@@ -79,10 +79,11 @@ export class ExecGate {
 
   #accept(
     { request, socket, head }: Pick<Upgrade, "request" | "socket" | "head">,
-    connect: (webSocket: WebSocket) => ExecConnection | AttachConnection,
+    connect: (connection: ClientConnection) => ExecConnection | AttachConnection,
   ): void {
     this.#server.handleUpgrade(request, socket, head, (webSocket) => {
-      const connection = connect(webSocket);
+      const now = (): number => this.#parts.clock.now();
+      const connection = connect({ socket: webSocket, transport: socket, now });
       this.#connections.add(connection);
       webSocket.once("close", () => this.#connections.delete(connection));
     });
