@@ -215,7 +215,11 @@ export function assemble(parts: AssemblyParts) {
     recovered: () => state.recovered,
     cordoned,
   });
-  metrics.observe(sandboxes, () => feed.watchers);
+  metrics.observe(
+    sandboxes,
+    () => feed.watchers,
+    () => ports.size,
+  );
   metrics.observePools(parts.pools);
 
   return {

@@ -75,7 +75,7 @@ export class Metrics {
   }
 
   /** Adds the gauges that are read off the node when they are scraped. */
-  observe(sandboxes: Sandboxes, watchers: () => number): void {
+  observe(sandboxes: Sandboxes, watchers: () => number, tunnels: () => number): void {
     this.#add({
       name: "dsec_sandboxes",
       help: "Sandboxes by state and backend, ended ones included while they are kept",
@@ -93,6 +93,13 @@ export class Metrics {
         let active = 0;
         for (const entry of sandboxes.values()) active += entry.activeExecs;
         this.set(active);
+      },
+    });
+    this.#add({
+      name: "dsec_tunnels",
+      help: "Open connections to sandboxes' ports",
+      collect(): void {
+        this.set(tunnels());
       },
     });
     this.#add({
