@@ -14,6 +14,7 @@ test(
       // so soon after its start a process is still warming up
       tolerance: 0.5,
       sampleMs: 1000,
+      settleMs: 10_000,
     });
     expect(result.mismatches).toEqual([]);
     expect(result.leftovers).toEqual([]);

@@ -10,7 +10,7 @@ import { portOperations } from "./port-operations.ts";
 import { Random } from "./random.ts";
 import { type Sample, takeSample } from "./sampler.ts";
 import { sessionOperations } from "./session-operations.ts";
-import { judge, type Verdict } from "./stability.ts";
+import { judge, judgeRest, type Verdict } from "./stability.ts";
 import { treeOperations } from "./tree-operations.ts";
 import { makeWorld, replaceSandbox, type World } from "./world.ts";
 
@@ -24,6 +24,8 @@ export interface SoakOptions {
   /** Growth from the middle third to the last that is still called stable: 0.1 is 10 %, besides a floor. */
   readonly tolerance: number;
   readonly sampleMs: number;
+  /** At most so long what is tidied up behind an answer, or kept for the next, may take: pooled connections half a minute. */
+  readonly settleMs: number;
   /** Told of each mismatch as it comes. */
   readonly onMismatch?: (record: MismatchRecord) => void;
 }
@@ -70,6 +72,7 @@ export async function runSoak(options: SoakOptions): Promise<SoakResult> {
   const worlds: World[] = [];
   for (let number = 0; number < options.sandboxes; number++)
     worlds.push(await makeWorld(client, new Random(options.seed * 1_000_003 + number), number % 2 === 0));
+  const restBefore = await atRest(fleet);
   const began = performance.now();
   const state: State = { options, turns: new Turns(options.concurrency), times: new Map(), mismatches: [] };
   const over = AbortSignal.timeout(options.milliseconds);
@@ -77,15 +80,16 @@ export async function runSoak(options: SoakOptions): Promise<SoakResult> {
   await Promise.all(worlds.map(async (world, number) => live(world, number, state, over)));
   const samples = await sampling;
   const milliseconds = performance.now() - began;
+  const restAfter = await atRest(fleet);
   for (const { sandbox } of worlds) await sandbox.remove();
-  const { leftovers, after } = await settle(fleet, before);
+  const { leftovers, after } = await settle(fleet, before, options.settleMs);
   return {
     options,
     milliseconds,
     operations: state.times,
     mismatches: state.mismatches,
     samples,
-    verdicts: judge(samples, options.tolerance),
+    verdicts: [...judge(samples, options.tolerance), ...judgeRest(restBefore, restAfter, options.tolerance)],
     leftovers,
     files: { before, after },
   };
@@ -137,15 +141,28 @@ async function sampleUntil(
   return samples;
 }
 
-/** What is tidied up behind an answer gets some seconds. */
+/** A sample of when the agents have given back what they worked with. */
+async function atRest(fleet: Fleet): Promise<Sample> {
+  let sample = await takeSample(fleet, 0);
+  for (let unchanged = 0, attempt = 0; unchanged < 3 && attempt < 30; attempt++) {
+    await delay(1000);
+    const next = await takeSample(fleet, 0);
+    unchanged = next.agentMemory < sample.agentMemory ? 0 : unchanged + 1;
+    sample = next;
+  }
+  return sample;
+}
+
 async function settle(
   fleet: Fleet,
   before: number,
+  settleMs: number,
 ): Promise<{ readonly leftovers: string[]; readonly after: number }> {
-  for (let attempt = 0; ; attempt++) {
+  for (const deadline = performance.now() + settleMs; ;) {
     const leftovers = await sandboxLeftovers(fleet);
     const after = (await takeSample(fleet, 0)).fleetFiles;
-    if ((leftovers.length === 0 && after <= before) || attempt === 20) return { leftovers, after };
+    if ((leftovers.length === 0 && after <= before) || performance.now() > deadline)
+      return { leftovers, after };
     await delay(500);
   }
 }

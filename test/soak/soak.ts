@@ -25,6 +25,7 @@ const result = await runSoak({
   concurrency: Number(concurrency),
   tolerance: 0.1,
   sampleMs: Math.min(5000, milliseconds / 30),
+  settleMs: 60_000,
   onMismatch: (record) => console.error("mismatch:", record),
 });
 const report = soakReport(
