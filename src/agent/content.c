@@ -6,6 +6,7 @@
 
 #include "answer.h"
 #include "content_ring.h"
+#include "crc32.h"
 #include "sha256.h"
 
 enum { HOLE = 4096 };
@@ -15,12 +16,14 @@ static struct content_ring *ring;
 static uint64_t head, tail, told;
 static const uint8_t *ready;
 static struct sha256 hash;
-static bool hashing;
+static uint32_t sum;
+static bool hashing, summing;
 
 void content_begin(const struct file_request *request)
 {
 	ring = request->content;
 	hashing = request->has_hash || request->flags & FILE_HASHED;
+	summing = request->flags & FILE_SUMMED;
 	sha256_init(&hash);
 }
 
@@ -43,6 +46,8 @@ size_t content_next(const uint8_t **bytes, size_t most)
 		size_t part = min_size((size_t)got, CONTENT_WINDOW / 4);
 		if (hashing)
 			sha256_add(&hash, ready, part);
+		if (summing)
+			sum = crc32_add(sum, ready, part);
 		tail += part;
 	}
 	size_t taken = min_size(most, (size_t)(tail - head));
@@ -56,10 +61,13 @@ void content_check(const struct file_request *request)
 {
 	uint8_t digest[32];
 	sha256_end(&hash, digest);
-	if (ring->hashed != ((request->flags & FILE_HASHED) != 0))
+	if (request->has_hash && memcmp(digest, request->hash, sizeof digest) != 0)
+		answer_refuse(E_CONTENT, 0);
+	/* One of the two at most. */
+	bool hashed = request->flags & FILE_HASHED;
+	if (ring->check_length != (hashed ? sizeof digest : summing ? sizeof sum : 0))
 		answer_refuse(E_MALFORMED, 0);
-	if ((ring->hashed && memcmp(digest, ring->hash, sizeof digest) != 0) ||
-	    (request->has_hash && memcmp(digest, request->hash, sizeof digest) != 0))
+	if (hashed ? memcmp(digest, ring->check, sizeof digest) != 0 : summing && get32(ring->check) != sum)
 		answer_refuse(E_CONTENT, 0);
 }
 

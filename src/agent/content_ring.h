@@ -13,8 +13,8 @@ struct content_ring {
 	_Atomic uint32_t state;
 	_Atomic uint32_t bell; /* what the child sleeps on: changes with everything the agent does */
 	_Atomic uint32_t sleeping;
-	bool hashed;
-	uint8_t hash[32]; /* of everything, where the host has told it */
+	uint8_t check[32]; /* a hash or a sum of everything, as the host has told it */
+	size_t check_length;
 	uint8_t bytes[CONTENT_WINDOW];
 };
 

@@ -169,16 +169,16 @@ bool file_content(struct channel *channel, const uint8_t *bytes, size_t length)
 	return true;
 }
 
-bool file_end(struct channel *channel, const uint8_t *hash, size_t length)
+bool file_end(struct channel *channel, const uint8_t *check, size_t length)
 {
 	struct content_ring *ring = channel->content;
-	if (length != 0 && length != sizeof ring->hash)
+	if (length > sizeof ring->check)
 		return false;
 	if (channel->in.ended)
 		return true;
 	channel->in.ended = true;
-	ring->hashed = length > 0;
-	memcpy(ring->hash, hash, length);
+	ring->check_length = length;
+	memcpy(ring->check, check, length);
 	content_ring_end(ring, CONTENT_ENDED);
 	return true;
 }

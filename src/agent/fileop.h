@@ -9,8 +9,10 @@ enum {
 	FILE_RECURSIVE = 1,
 	FILE_NO_FOLLOW = 2,
 	FILE_OWNERS = 4, /* extract: the archive says who owns what */
-	FILE_HASHED = 8, /* the content's hash comes with its end */
-	FILE_FLAGS = 15,
+	/* With the content's end comes what it is checked by. */
+	FILE_HASHED = 8,  /* its SHA-256 */
+	FILE_SUMMED = 16, /* its CRC-32 */
+	FILE_FLAGS = 31,
 };
 
 struct content_ring;

@@ -30,6 +30,7 @@ const RECURSIVE = 1;
 const NO_FOLLOW = 2;
 const OWNERS = 4;
 const HASHED = 8;
+const SUMMED = 16;
 /** Bytes of a file or an archive that may be under way; nothing inside keeps them meanwhile. */
 const READ_WINDOW = 1_048_576;
 const PATH_MAX = 4095;
@@ -160,11 +161,12 @@ export class AgentFiles implements GuestFiles {
     fields: FieldWriter,
     subject: FileChannelOptions,
     content: AsyncIterable<Uint8Array>,
-    { sha256, sha256AtEnd, signal }: GuestContentOptions,
+    { sha256, checkAtEnd, signal }: GuestContentOptions,
     flags: number,
   ): Promise<FileChannel> {
     if (sha256 !== undefined) fields.bytes(Field.sha256, sha256);
-    const allFlags = flags | (sha256AtEnd === undefined ? 0 : HASHED);
+    const checkFlag = checkAtEnd === undefined ? 0 : checkAtEnd.kind === "sha256" ? HASHED : SUMMED;
+    const allFlags = flags | checkFlag;
     if (allFlags !== 0) fields.u32(Field.fileFlags, allFlags);
     const channel = this.#start(fields, { ...subject, signal });
     await channel.started;
@@ -174,7 +176,7 @@ export class AgentFiles implements GuestFiles {
         // The agent refused meanwhile: the rest need not be produced.
         if (channel.isOver) return;
       }
-      channel.content.end(sha256AtEnd?.());
+      channel.content.end(checkAtEnd?.value());
     };
     feed().catch((error: unknown) => channel.fail(asError(error)));
     await channel.done;

@@ -22,7 +22,7 @@ static bool length_fits(uint8_t type, uint32_t length)
 	case F_PING:
 		return length == 8;
 	case F_STDIN_EOF:
-		return length == 0 || length == 32;
+		return length == 0 || length == 4 || length == 32;
 	case F_RELEASE:
 		return length == 0;
 	case F_DIAL:

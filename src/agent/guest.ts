@@ -92,12 +92,18 @@ export interface GuestFileInfo {
   readonly linkTarget?: Buffer;
 }
 
+/** Asked for at the end of a content: its SHA-256, 32 bytes, or its CRC-32, 4 bytes in little endian. */
+export interface ContentCheck {
+  readonly kind: "sha256" | "crc32";
+  readonly value: () => Buffer;
+}
+
 /** What the inside is given to check a content by. */
 export interface GuestContentOptions {
   /** The content's expected SHA-256, 32 bytes. */
   readonly sha256?: Buffer;
-  /** The same, asked for once the content has ended. */
-  readonly sha256AtEnd?: () => Buffer;
+  /** What the content is checked by once it has ended. */
+  readonly checkAtEnd?: ContentCheck;
   /** Ends the operation; what it has not put in its place is gone then. */
   readonly signal?: AbortSignal;
 }

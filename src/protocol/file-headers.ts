@@ -2,8 +2,9 @@
 export const fileHeaders = {
   /** Of an answer with content: FileInfo as JSON in ASCII. */
   info: "x-dsec-file",
-  /** Trailer of an upload: SHA-256 of everything that was sent, in hexadecimal. */
+  /** Trailers of an upload, one of them: SHA-256 or CRC-32 of everything that was sent, in hexadecimal. */
   sha256: "x-dsec-sha256",
+  crc32: "x-dsec-crc32",
   /** Trailer of an archive: ArchiveResult as JSON in ASCII. An archive without it was cut off. */
   archive: "x-dsec-archive",
 } as const;

@@ -28,7 +28,7 @@ export const FileReadQuery = z
   })
   .refine(hasOnePath, onePath);
 
-/** Content that does not come with its hash here may bring it in the trailer {@link fileHeaders.sha256}. */
+/** Content that does not come with its hash here may bring it, or its sum, in a trailer: see file-headers.ts. */
 export const FileWriteQuery = z
   .strictObject({
     ...pathFields,

@@ -60,7 +60,7 @@ export const routes = define({
   createPortToken: { method: "POST", path: "/v1/sandboxes/:ref/tokens", served: "coordinator" },
   /** query FileReadQuery → bytes; header x-dsec-file: FileInfo. */
   readFile: { method: "GET", path: "/v1/sandboxes/:ref/files", served: "both" },
-  /** query FileWriteQuery, bytes, optional trailer x-dsec-sha256 → FileWritten. */
+  /** query FileWriteQuery, bytes, optional trailer x-dsec-crc32 or x-dsec-sha256 → FileWritten. */
   writeFile: { method: "PUT", path: "/v1/sandboxes/:ref/files", served: "both" },
   /** query FileStatQuery → FileInfo. */
   statFile: { method: "GET", path: "/v1/sandboxes/:ref/files/stat", served: "both" },
@@ -74,7 +74,7 @@ export const routes = define({
   renameFile: { method: "POST", path: "/v1/sandboxes/:ref/files/rename", served: "both" },
   /** query ArchiveReadQuery → tar; trailer x-dsec-archive: ArchiveResult. */
   readArchive: { method: "GET", path: "/v1/sandboxes/:ref/archive", served: "both" },
-  /** query ArchiveWriteQuery, tar, optional trailer x-dsec-sha256 → ArchiveResult. */
+  /** query ArchiveWriteQuery, tar, optional trailer x-dsec-crc32 or x-dsec-sha256 → ArchiveResult. */
   writeArchive: { method: "PUT", path: "/v1/sandboxes/:ref/archive", served: "both" },
   /** ReclaimRequest → ReclaimResult. */
   reclaim: { method: "POST", path: "/v1/reclaim", served: "both" },

@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { crc32 } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import type { AgentConnection } from "../../src/agent/connection.ts";
 import { type RunningAgent, startAgent } from "./agent-fixture.ts";
@@ -32,22 +33,44 @@ describe("the content of an upload", () => {
     const content = randomBytes(400_000);
     const hash = createHash("sha256").update(content).digest();
     const mtimeMs = 1_600_000_000_123;
-    await connection.files.write(`${root}/f`, inParts(content), { sha256AtEnd: () => hash, mtimeMs });
+    await connection.files.write(`${root}/f`, inParts(content), {
+      checkAtEnd: { kind: "sha256", value: () => hash },
+      mtimeMs,
+    });
     expect(readFileSync(`${root}/f`).equals(content)).toBe(true);
     expect(statSync(`${root}/f`).mtimeMs).toBe(mtimeMs);
     const wrong = connection.files.write(`${root}/g`, inParts(content), {
-      sha256AtEnd: () => randomBytes(32),
+      checkAtEnd: { kind: "sha256", value: () => randomBytes(32) },
     });
     await expect(wrong).rejects.toMatchObject({ code: "file_error" });
     expect(existsSync(`${root}/g`)).toBe(false);
     const bytes = tarOf(["x", { content: "x" }]);
-    const other = connection.files.extract(root, inParts(bytes), { owners: true, sha256AtEnd: () => hash });
+    const other = connection.files.extract(root, inParts(bytes), {
+      owners: true,
+      checkAtEnd: { kind: "sha256", value: () => hash },
+    });
     await expect(other).rejects.toMatchObject({ code: "file_error" });
     await connection.files.extract(root, inParts(bytes), {
       owners: true,
-      sha256AtEnd: () => createHash("sha256").update(bytes).digest(),
+      checkAtEnd: { kind: "sha256", value: () => createHash("sha256").update(bytes).digest() },
     });
   });
+
+  test.for([0, 1, 15, 16, 63, 64, 65, 127, 128, 1000, 300_001])(
+    "of %i bytes is checked by its sum",
+    async (length) => {
+      const content = randomBytes(length);
+      const sum = Buffer.alloc(4);
+      sum.writeUInt32LE(crc32(content));
+      const check = (value: Buffer) => ({ checkAtEnd: { kind: "crc32", value: () => value } }) as const;
+      await connection.files.write(`${root}/f`, inParts(content), check(sum));
+      expect(readFileSync(`${root}/f`).equals(content)).toBe(true);
+      const wrong = Buffer.from(sum.map((byte) => byte ^ 1));
+      const refused = connection.files.write(`${root}/g`, inParts(content), check(wrong));
+      await expect(refused).rejects.toMatchObject({ code: "file_error" });
+      expect(readdirSync(root)).toEqual(["f"]);
+    },
+  );
 
   test("with holes takes no room for them", async () => {
     const content = Buffer.concat([Buffer.alloc(9_000_000), Buffer.from("middle"), Buffer.alloc(9_000_000)]);

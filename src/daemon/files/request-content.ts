@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import type { ContentCheck } from "../../agent/guest.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import { fileHeaders } from "../../protocol/file-headers.ts";
 import type { Transfer } from "./transfer.ts";
@@ -31,14 +32,19 @@ export class RequestContent implements AsyncIterable<Buffer> {
     transfer.signal.addEventListener("abort", () => this.#wake(), { once: true });
   }
 
-  /** The hash that the client has computed on its way; undefined where it announced none. */
-  get sha256AtEnd(): (() => Buffer) | undefined {
-    if (this.#request.headers.trailer === undefined) return undefined;
-    return () => {
-      const hash = this.#request.trailers[fileHeaders.sha256] ?? "";
-      if (/^[0-9a-f]{64}$/.test(hash)) return Buffer.from(hash, "hex");
-      throw new DSecError("invalid_argument", `the trailer ${fileHeaders.sha256} is no SHA-256`);
+  /** What the client has computed on its way; undefined where it announced nothing. */
+  get checkAtEnd(): ContentCheck | undefined {
+    const announced = this.#request.headers.trailer?.toLowerCase();
+    if (announced === undefined) return undefined;
+    const kind = announced === fileHeaders.sha256 ? "sha256" : "crc32";
+    const value = (): Buffer => {
+      const check = this.#request.trailers[fileHeaders[kind]] ?? "";
+      const bytes = Buffer.from(check, "hex");
+      if (bytes.length * 2 !== check.length || bytes.length !== (kind === "sha256" ? 32 : 4))
+        throw new DSecError("invalid_argument", `the trailer ${fileHeaders[kind]} is no ${kind}`);
+      return kind === "sha256" ? bytes : bytes.swap32();
     };
+    return { kind, value };
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Buffer, void, undefined> {

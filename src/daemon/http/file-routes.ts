@@ -1,6 +1,6 @@
 import type { ServerResponse } from "node:http";
 import { dirname } from "node:path/posix";
-import type { GuestFileInfo } from "../../agent/guest.ts";
+import type { ContentCheck, GuestFileInfo } from "../../agent/guest.ts";
 import { fileHeaders, headerJson } from "../../protocol/file-headers.ts";
 import type { ArchiveResult, FileWritten } from "../../protocol/file.ts";
 import type { WireServer } from "../../wire/server/server.ts";
@@ -69,7 +69,7 @@ function serveContents(server: WireServer, files: Files): void {
         ...parseMode(mode),
         ...(mtimeMs === undefined ? {} : { mtimeMs }),
         ...(size === undefined ? {} : { size }),
-        ...hashes(sha256, content.sha256AtEnd),
+        ...hashes(sha256, content.checkAtEnd),
         signal,
       });
       return { size: content.size };
@@ -98,7 +98,7 @@ function serveContents(server: WireServer, files: Files): void {
         owners,
         ...(uid === undefined ? {} : { uid }),
         ...(gid === undefined ? {} : { gid }),
-        ...hashes(sha256, content.sha256AtEnd),
+        ...hashes(sha256, content.checkAtEnd),
         signal,
       });
       return archiveResult(result, bodyNames);
@@ -107,10 +107,10 @@ function serveContents(server: WireServer, files: Files): void {
   });
 }
 
-function hashes(sha256: string | undefined, sha256AtEnd: (() => Buffer) | undefined) {
+function hashes(sha256: string | undefined, checkAtEnd: ContentCheck | undefined) {
   return {
     ...(sha256 === undefined ? {} : { sha256: Buffer.from(sha256, "hex") }),
-    ...(sha256AtEnd === undefined ? {} : { sha256AtEnd }),
+    ...(checkAtEnd === undefined ? {} : { checkAtEnd }),
   };
 }
 

@@ -68,20 +68,20 @@ export async function downloadContent(
 export interface UploadCall extends ContentCall {
   /** A chunk may be overwritten once the next one is asked for. */
   readonly content: Uint8Array | AsyncIterable<Uint8Array>;
-  /** SHA-256 of a content that is not in memory, in hexadecimal; asked for at its end. */
-  readonly sha256?: () => string;
+  /** CRC-32 of a content that is not in memory, in hexadecimal; asked for at its end. */
+  readonly crc32?: () => string;
 }
 
 /** Sends content; resolves with the server's answer to all of it. An upload that fails on the way is never tried again. */
 export async function uploadContent<T>(http: HttpClient, route: ContentRoute, call: UploadCall): Promise<T> {
-  const { params, query, content, sha256 } = call;
+  const { params, query, content, crc32 } = call;
   const watch = new StallWatch(http);
   const signal = call.signal === undefined ? watch.signal : AbortSignal.any([call.signal, watch.signal]);
   const failed = failureOf(http, signal, true);
   const request = {
     method: routes[route].method,
     path: routePath(route, params) + queryString(query),
-    headers: sha256 === undefined ? {} : { trailer: fileHeaders.sha256 },
+    headers: crc32 === undefined ? {} : { trailer: fileHeaders.crc32 },
     signal,
   };
   if (content instanceof Uint8Array) {
@@ -97,7 +97,7 @@ export async function uploadContent<T>(http: HttpClient, route: ContentRoute, ca
     writeChunks(outgoing, content, watch)
       .then((whole) => {
         if (!whole) return;
-        if (sha256 !== undefined) outgoing.addTrailers({ [fileHeaders.sha256]: sha256() });
+        if (crc32 !== undefined) outgoing.addTrailers({ [fileHeaders.crc32]: crc32() });
         outgoing.end();
       })
       .catch((error: unknown) => {

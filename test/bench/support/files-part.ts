@@ -75,7 +75,7 @@ export async function benchFiles(report: Report, fleet: Fleet, docker: DockerPee
   try {
     plant(dir);
     const agents = agentsOf(id);
-    const ours = (pid: number, command: string): boolean => pid === fleet.pid || agents.has(pid);
+    const ours = (pid: number): boolean => pid === fleet.pid || agents.has(pid);
     const theirs = (_pid: number, command: string): boolean => /^(dockerd|containerd)/.test(command);
     const env = { ...process.env, ...fleet.env };
     const dsec = async (...argv: string[]): Promise<Run> =>
