@@ -1,4 +1,5 @@
 /** Failures that the agent reports, as errors of dsec's table. */
+import { constants } from "node:os";
 import { getSystemErrorMessage, getSystemErrorName } from "node:util";
 import { DSecError, type ErrorCode } from "../protocol/errors.ts";
 
@@ -16,9 +17,18 @@ export function readFailure(payload: Buffer): AgentFailure {
   };
 }
 
+/** Linux has more than Node has messages for. */
+const errnoNames = new Map<number, string>([[constants.errno.EDQUOT, "EDQUOT"]]);
+
 /** `ENOENT` and so on; undefined for 0. */
 export function errnoName(errno: number): string | undefined {
-  return errno > 0 ? getSystemErrorName(-errno) : undefined;
+  if (errno <= 0) return undefined;
+  return errnoNames.get(errno) ?? getSystemErrorName(-errno);
+}
+
+function errnoText(errno: number): string {
+  // of those that Node has no words for, the one that matters
+  return errno === constants.errno.EDQUOT ? "disk quota exceeded" : getSystemErrorMessage(-errno);
 }
 
 const SYSTEM = 7;
@@ -48,7 +58,7 @@ export function agentError(failure: AgentFailure, subject: Subject, system?: Err
   const code = failure.code === SYSTEM && system ? system : (general[failure.code] ?? "protocol_error");
   const reason = [
     ...(failure.code === SYSTEM ? [] : [failure.message]),
-    ...(errno ? [`${getSystemErrorMessage(-failure.errno)} (${errno})`] : []),
+    ...(errno ? [`${errnoText(failure.errno)} (${errno})`] : []),
   ].join(": ");
   const details = errno ? { ...subject.details, errno } : subject.details;
   return new DSecError(code, `${subject.sentence}: ${reason}`, { details });
