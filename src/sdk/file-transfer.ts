@@ -1,6 +1,6 @@
 /** Files and trees between this machine and a sandbox. Loaded when the first is copied. */
 import { constants } from "node:fs";
-import { lstat, mkdir, open, realpath, stat } from "node:fs/promises";
+import { lstat, open, realpath, stat } from "node:fs/promises";
 import { basename, dirname, resolve } from "node:path";
 import { DSecError } from "../protocol/errors.ts";
 import type { ArchiveResult } from "../protocol/file.ts";
@@ -184,9 +184,4 @@ function asLocalError(error: unknown): never {
     cause: error,
     details: { errno: String(error.code), ...(path === undefined ? {} : { path }) },
   });
-}
-
-/** Makes a directory of this machine, and what leads there. */
-export async function makeLocalDirectory(path: string): Promise<void> {
-  await mkdir(path, { recursive: true }).catch(asLocalError);
 }
