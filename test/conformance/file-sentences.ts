@@ -1,7 +1,9 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { text as readText } from "node:stream/consumers";
+import { crc32 } from "node:zlib";
 import { expect, test, vi } from "vitest";
+import { encodeTarHeader, tarEnd } from "../../src/protocol/tar-encode.ts";
 import type { Guest } from "../../src/agent/guest.ts";
 import { execSpec, MIB, sh } from "./fixture.ts";
 import type { Suite } from "./suite.ts";
@@ -87,6 +89,76 @@ export function fileSentences({ fixture, subject }: Suite): void {
     expect([link.type, link.linkTarget?.toString()]).toEqual(["symlink", "/etc/passwd"]);
   });
 
+  test("a tree goes out as an archive and comes in again as it was", async () => {
+    const { guest } = await fixture().start();
+    await guest.files.mkdir("/tmp/tree/sub/empty", { parents: true });
+    await guest.files.mkdir("/tmp/back", { parents: false });
+    await guest.files.write("/tmp/tree/sub/file", pieces(randomBytes(300_000)), { mode: 0o640 });
+    const { bytes, result } = await archive(guest, "/tmp/tree");
+    expect(result).toMatchObject({ entries: 4, bytes: 300_000, skippedCount: 0 });
+    const taken = await guest.files.extract("/tmp/back", pieces(bytes), { owners: true });
+    expect(taken).toMatchObject({ entries: 4, bytes: 300_000 });
+    expect((await guest.files.list("/tmp/back/tree/sub")).map(({ name }) => name.toString()).sort()).toEqual([
+      "empty",
+      "file",
+    ]);
+    const [was, is] = await Promise.all([
+      read(guest, "/tmp/tree/sub/file"),
+      read(guest, "/tmp/back/tree/sub/file"),
+    ]);
+    expect(is.bytes.equals(was.bytes)).toBe(true);
+    expect(is.info).toMatchObject({ mode: 0o640 });
+  });
+
+  test.runIf(real)("modes, owners, links, holes, odd names and times survive an archive", async () => {
+    const { guest } = await fixture().start();
+    await sh(
+      guest,
+      `mkdir -p /tmp/from/sub/empty /tmp/to; cd /tmp/from; echo x > f; chown 12:34 f; chmod 4755 f; ln f sub/second
+       ln -s /no/where dangling; dd if=/dev/zero of=holes bs=1 count=0 seek=8000000 2>/dev/null
+       echo odd > "$(printf 'a\\377\\nb')"; chmod 1700 sub/empty; touch -d @77 sub/empty; mkfifo pipe`,
+    );
+    const { bytes, result } = await archive(guest, "/tmp/from");
+    expect(result.skipped.map(({ path, errno }) => `${path.toString()} ${errno}`)).toEqual([
+      "from/pipe ENOTSUP",
+    ]);
+    await guest.files.extract("/tmp/to", pieces(bytes), { owners: true });
+    const describe = (path: string): string =>
+      `cd ${path}; rm -f pipe; find . | sort | while read -r n; do stat -c '%n %f %u %g %s %Y %h' "$n" 2>&1; done; readlink dangling`;
+    const was = await sh(guest, describe("/tmp/from"));
+    const is = await sh(guest, describe("/tmp/to/from"));
+    expect(is.text).toBe(was.text);
+    expect((await sh(guest, "du -k /tmp/to/from/holes | cut -f1")).text.trim()).toBe("0");
+    expect((await sh(guest, "cat /tmp/to/from/a*")).text).toBe("odd\n");
+  });
+
+  test.runIf(real)(
+    "nothing of an archive gets outside its directory, and what is refused leaves nothing",
+    async () => {
+      const { guest } = await fixture().start();
+      await sh(guest, "mkdir -p /tmp/in /tmp/outside; ln -s /tmp/outside /tmp/in/link");
+      for (const name of ["../outside/evil", "/tmp/outside/evil", "link/evil", "sub/../../outside/evil"]) {
+        const refused = guest.files.extract("/tmp/in", pieces(oneFile(name)), { owners: false });
+        await expect(refused, name).rejects.toMatchObject({ code: "file_error", details: { entry: name } });
+      }
+      expect((await sh(guest, "ls -A /tmp/outside")).text).toBe("");
+      expect((await sh(guest, "ls -A /tmp/in; ls -A /tmp")).text).toBe("link\nin\noutside\n");
+    },
+  );
+
+  test("an upload is checked by a sum at its end, too", async () => {
+    const { guest } = await fixture().start();
+    const content = randomBytes(200_000);
+    const sum = Buffer.alloc(4);
+    sum.writeUInt32LE(crc32(content));
+    await guest.files.write("/tmp/f", pieces(content), { checkAtEnd: { kind: "crc32", value: () => sum } });
+    const wrong = guest.files.write("/tmp/g", pieces(content), {
+      checkAtEnd: { kind: "crc32", value: () => Buffer.alloc(4) },
+    });
+    await expect(wrong).rejects.toMatchObject({ code: "file_error" });
+    expect((await guest.files.list("/tmp")).map(({ name }) => name.toString())).toEqual(["f"]);
+  });
+
   test("a port on which nothing listens is refused", async () => {
     const { guest } = await fixture().start();
     await expect(guest.dial(9)).rejects.toMatchObject({ code: "port_refused" });
@@ -104,6 +176,19 @@ export function fileSentences({ fixture, subject }: Suite): void {
     expect(await readText(connection)).toMatch(/^HTTP\/1\.[01] 200 OK[^]*hello from inside$/);
     server.release();
   });
+}
+
+async function archive(guest: Guest, path: string) {
+  const chunks: Buffer[] = [];
+  const options = { name: Buffer.from(path.slice(path.lastIndexOf("/") + 1)), followSymlink: false };
+  const result = await guest.files.archive(path, options, (chunk) => void chunks.push(Buffer.from(chunk)));
+  return { bytes: Buffer.concat(chunks), result };
+}
+
+/** An archive of one empty file. */
+function oneFile(name: string): Buffer {
+  const member = { type: "file", mode: 0o644, uid: 0, gid: 0, mtimeMs: 0, size: 0 } as const;
+  return Buffer.concat([encodeTarHeader({ ...member, name: Buffer.from(name) }), tarEnd]);
 }
 
 async function* pieces(content: Buffer): AsyncGenerator<Uint8Array> {
