@@ -1,0 +1,92 @@
+import { execFileSync } from "node:child_process";
+import { createHash, randomFillSync } from "node:crypto";
+import { closeSync, createReadStream, mkdtempSync, openSync, readdirSync, readFileSync } from "node:fs";
+import { rmSync, writeFileSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { type Fleet, startFleet } from "./fleet.ts";
+import { sandboxFlags } from "./test-sandbox.ts";
+
+const mebibyte = 1_048_576;
+const fileMebibytes = 256;
+
+let fleet: Fleet;
+let id: string;
+const dir = mkdtempSync(join(tmpdir(), "dsec-cp-memory-"));
+
+beforeAll(async () => {
+  fleet = await startFleet();
+  const limits = ["--memory", "64m", "--disk", "1g"];
+  const made = await fleet.dsec(["run", "-q", ...limits, ...sandboxFlags]);
+  expect(made.stderr).toBe("");
+  id = made.stdout.trim();
+  const chunk = Buffer.alloc(16 * mebibyte);
+  const file = openSync(join(dir, "big"), "w");
+  for (let at = 0; at < fileMebibytes; at += 16) writeSync(file, randomFillSync(chunk));
+  closeSync(file);
+});
+afterAll(async () => {
+  await fleet[Symbol.asyncDispose]();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+function statusOf(pid: number, field: "VmHWM" | "VmRSS"): number {
+  const match = new RegExp(`^${field}:\\s+(\\d+) kB$`, "m").exec(readFileSync(`/proc/${pid}/status`, "utf8"));
+  return Number(match?.[1]) / 1024;
+}
+
+/** The most memory, in MiB, that `work` made the fleet's process take at a time beyond what it had. */
+async function growth(work: () => Promise<void>): Promise<number> {
+  // the peak counts from here on
+  writeFileSync(`/proc/${fleet.pid}/clear_refs`, "5");
+  const before = statusOf(fleet.pid, "VmRSS");
+  await work();
+  return statusOf(fleet.pid, "VmHWM") - before;
+}
+
+function agentPid(): number {
+  const pid = readdirSync("/proc").find((entry) => {
+    try {
+      return /^\d+$/.test(entry) && readFileSync(`/proc/${entry}/cgroup`, "utf8").includes(id);
+    } catch {
+      return false;
+    }
+  });
+  return Number(pid);
+}
+
+async function sha256(path: string): Promise<string> {
+  const hash = createHash("sha256");
+  for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer);
+  return hash.digest("hex");
+}
+
+async function cp(...argv: string[]): Promise<void> {
+  const { code, stderr } = await fleet.dsec(["cp", "-q", ...argv]);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
+}
+
+test("a file of 256 MiB goes both ways through a sandbox of 64 MiB in bounded memory on every hop", async () => {
+  await cp("/etc/hostname", `${id}:/warm`);
+  const up = await growth(async () => cp(join(dir, "big"), `${id}:/big`));
+  const down = await growth(async () => cp(`${id}:/big`, join(dir, "back")));
+  expect(await sha256(join(dir, "back"))).toBe(await sha256(join(dir, "big")));
+  // V8 lets garbage buffers lie for a while, but not in proportion to the file
+  expect(up).toBeLessThan(200);
+  expect(down).toBeLessThan(200);
+  expect(statusOf(agentPid(), "VmRSS")).toBeLessThan(8);
+});
+
+test("a directory that is piped from one sandbox into another never lies anywhere as a whole", async () => {
+  const other = (await fleet.dsec(["run", "-q", "--disk", "1g", ...sandboxFlags])).stdout.trim();
+  const command = (argv: string): string => `"${process.execPath}" dist/bin/dsec.js ${argv}`;
+  const peak = await growth(async () => {
+    execFileSync("sh", ["-c", `${command(`cp -q ${id}:/big -`)} | ${command(`cp -q - ${other}:/`)}`], {
+      env: { ...process.env, ...fleet.env },
+    });
+  });
+  expect(peak).toBeLessThan(300);
+  const sum = await fleet.dsec(["exec", other, "--", "sha256sum", "/big"]);
+  expect(sum.stdout.split(" ")[0]).toBe(await sha256(join(dir, "big")));
+});
