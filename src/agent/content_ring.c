@@ -10,6 +10,8 @@
 enum { FUTEX_WAIT, FUTEX_WAKE };
 /* Seconds after which a child that waits looks whether the agent is still there. */
 enum { LOOK_AFTER = 1 };
+/* Less than that is not worth to be woken for: nobody sees the file before it is whole. */
+enum { PIECE = CONTENT_WINDOW / 4 };
 
 struct content_ring *content_ring_new(void)
 {
@@ -23,10 +25,11 @@ void content_ring_free(struct content_ring *ring)
 		munmap(ring, sizeof *ring);
 }
 
-static void ring_bell(struct content_ring *ring)
+static void ring_bell(struct content_ring *ring, uint64_t put)
 {
 	atomic_fetch_add(&ring->bell, 1);
-	if (atomic_load(&ring->sleeping))
+	uint64_t wanted = atomic_load(&ring->wanted);
+	if (wanted > 0 && put >= wanted)
 		syscall(SYS_futex, &ring->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
@@ -37,22 +40,24 @@ void content_ring_put(struct content_ring *ring, const uint8_t *bytes, size_t le
 	memcpy(ring->bytes + at, bytes, first);
 	memcpy(ring->bytes, bytes + first, length - first);
 	atomic_store(&ring->put, put + length);
-	ring_bell(ring);
+	ring_bell(ring, put + length);
 }
 
 void content_ring_end(struct content_ring *ring, enum content_state state)
 {
 	atomic_store(&ring->state, state);
-	ring_bell(ring);
+	ring_bell(ring, UINT64_MAX);
 }
 
-static void sleep_on(struct content_ring *ring, uint32_t bell)
+static void sleep_for(struct content_ring *ring, uint64_t wanted)
 {
 	const struct timespec time = { LOOK_AFTER, 0 };
-	atomic_store(&ring->sleeping, 1);
-	/* Whatever the agent did since the bell was read has changed it, so nothing is missed. */
-	syscall(SYS_futex, &ring->bell, FUTEX_WAIT, bell, &time, NULL, 0);
-	atomic_store(&ring->sleeping, 0);
+	atomic_store(&ring->wanted, wanted);
+	uint32_t bell = atomic_load(&ring->bell);
+	/* Whatever the agent does after the bell was read changes it, so nothing is missed; nor is what it did before. */
+	if (atomic_load(&ring->put) < wanted && atomic_load(&ring->state) == CONTENT_OPEN)
+		syscall(SYS_futex, &ring->bell, FUTEX_WAIT, bell, &time, NULL, 0);
+	atomic_store(&ring->wanted, 0);
 }
 
 ssize_t content_ring_wait(struct content_ring *ring, uint64_t at, const uint8_t **bytes)
@@ -61,18 +66,18 @@ ssize_t content_ring_wait(struct content_ring *ring, uint64_t at, const uint8_t 
 	if (agent == 0)
 		agent = getppid();
 	for (;;) {
-		uint32_t bell = atomic_load(&ring->bell);
 		enum content_state state = atomic_load(&ring->state);
 		uint64_t put = atomic_load(&ring->put);
 		if (state == CONTENT_GONE || getppid() != agent)
 			return -1;
-		if (put > at) {
-			size_t from = (size_t)(at % CONTENT_WINDOW);
+		size_t from = (size_t)(at % CONTENT_WINDOW), together = CONTENT_WINDOW - from;
+		size_t worthy = min_size(PIECE, together);
+		if (put - at >= worthy || (state == CONTENT_ENDED && put > at)) {
 			*bytes = ring->bytes + from;
-			return (ssize_t)min_size((size_t)(put - at), CONTENT_WINDOW - from);
+			return (ssize_t)min_size((size_t)(put - at), together);
 		}
 		if (state == CONTENT_ENDED)
 			return 0;
-		sleep_on(ring, bell);
+		sleep_for(ring, at + worthy);
 	}
 }

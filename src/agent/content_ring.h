@@ -12,7 +12,7 @@ struct content_ring {
 	_Atomic uint64_t put; /* bytes so far */
 	_Atomic uint32_t state;
 	_Atomic uint32_t bell; /* what the child sleeps on: changes with everything the agent does */
-	_Atomic uint32_t sleeping;
+	_Atomic uint64_t wanted; /* what the child sleeps for: so many bytes, or a change of state; 0 while it works */
 	uint8_t check[32]; /* a hash or a sum of everything, as the host has told it */
 	size_t check_length;
 	uint8_t bytes[CONTENT_WINDOW];
@@ -24,7 +24,10 @@ void content_ring_free(struct content_ring *ring);
 /* The agent's side. The caller keeps to the window. */
 void content_ring_put(struct content_ring *ring, const uint8_t *bytes, size_t length);
 void content_ring_end(struct content_ring *ring, enum content_state state);
-/* The child's side: bytes that lie together from `at` on, at least one; 0 at the end of the content. -1 when the agent gave it up. */
+/*
+ * The child's side: bytes that lie together from `at` on, a piece worth the while unless the content ends; 0 at its end. -1 when the
+ * agent gave it up.
+ */
 ssize_t content_ring_wait(struct content_ring *ring, uint64_t at, const uint8_t **bytes);
 
 #endif

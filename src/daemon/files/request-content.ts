@@ -5,7 +5,7 @@ import { fileHeaders } from "../../protocol/file-headers.ts";
 import type { Transfer } from "./transfer.ts";
 
 /** Chunks that are taken in before their reader asks; each has at most 64 KiB. */
-const ahead = 4;
+const ahead = 8;
 
 /** The body of an upload, taken in no faster than it is read. To be read once. */
 export class RequestContent implements AsyncIterable<Buffer> {

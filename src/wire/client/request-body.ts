@@ -1,6 +1,9 @@
 import type { ClientRequest } from "node:http";
 import type { Readable } from "node:stream";
 
+/** Bytes of a body that wait here for a slow peer. */
+const bufferBytes = 262_144;
+
 /**
  * Sends a body of any length. A peer may answer before all of it was sent: then the rest passes by unread, and the body's own
  * connection, where it has one, stays to carry that answer.
@@ -10,7 +13,13 @@ export function pipeBody(
   outgoing: ClientRequest,
   trailers: (() => Readonly<Record<string, string>>) | undefined,
 ): void {
-  body.pipe(outgoing, { end: false });
+  // more than pipe would let wait, so that the two ends need not take turns
+  body.on("data", (chunk: Buffer) => {
+    if (outgoing.destroyed) return;
+    outgoing.write(chunk);
+    if (outgoing.writableLength >= bufferBytes) body.pause();
+  });
+  outgoing.on("drain", () => body.resume());
   body.once("end", () => {
     if (trailers !== undefined) outgoing.addTrailers(trailers());
     outgoing.end();
@@ -26,7 +35,6 @@ export function pipeBody(
     });
   });
   outgoing.once("close", () => {
-    body.unpipe(outgoing);
     body.resume();
   });
 }

@@ -27,6 +27,8 @@ export interface Listener {
 const keepAliveMs = 75_000;
 /** Silence after which TCP asks whether a client still is there. */
 const probeAfterMs = 15_000;
+/** Bytes of a request or an answer that wait here for a slow reader. */
+const bufferBytes = 262_144;
 /** A burst of creates or execs waits here; beyond it a Unix socket refuses with EAGAIN. */
 const backlog = 4096;
 
@@ -58,6 +60,7 @@ function makeServer(address: Address, handler: RequestListener, tls: TlsFiles | 
   const options = {
     keepAliveTimeout: keepAliveMs,
     headersTimeout: 30_000,
+    highWaterMark: bufferBytes,
     // an upload takes as long as it takes
     requestTimeout: 0,
     noDelay: true,
