@@ -2,6 +2,7 @@
 #include "content.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "answer.h"
@@ -106,4 +107,10 @@ int sparse_write(int fd, const uint8_t *bytes, size_t length, uint64_t offset)
 	return 0;
 }
 
-int sparse_end(int fd, uint64_t length) { return ftruncate(fd, (off_t)length); }
+int sparse_end(int fd, uint64_t length)
+{
+	struct stat stat;
+	if (fstat(fd, &stat) < 0)
+		return -1;
+	return (uint64_t)stat.st_size == length ? 0 : ftruncate(fd, (off_t)length);
+}

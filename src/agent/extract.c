@@ -91,7 +91,7 @@ static void make_link(int parent, const char *leaf, const struct tar_member *mem
 	int directory = answer_check_entry(descent_find(member->link, base), member->name);
 	answer_check_entry(linkat(directory, base, parent, temporary_name(parent), 0), member->name);
 	close(directory);
-	answer_check_entry(temporary_place(leaf), member->name);
+	answer_check_entry(temporary_place_link(leaf), member->name);
 }
 
 static void make_entry(struct tar_member *member)

@@ -33,7 +33,15 @@ int temporary_place(const char *name)
 {
 	if (renameat(directory, made, directory, name) < 0)
 		return -1;
-	/* Between two names of one file nothing is renamed. */
+	directory = -1;
+	return 0;
+}
+
+int temporary_place_link(const char *name)
+{
+	if (renameat(directory, made, directory, name) < 0)
+		return -1;
+	/* It was another name of what is there already: then nothing was renamed. */
 	discard();
 	return 0;
 }

@@ -6,5 +6,7 @@
 const char *temporary_name(int directory);
 /* Puts it in its place. -1 with errno. */
 int temporary_place(const char *name);
+/* The same of another name of a file. */
+int temporary_place_link(const char *name);
 
 #endif
