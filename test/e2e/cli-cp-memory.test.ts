@@ -19,7 +19,7 @@ beforeAll(async () => {
   fleet = await startFleet();
   const limits = ["--memory", "64m", "--disk", "1g"];
   const made = await fleet.dsec(["run", "-q", ...limits, ...sandboxFlags]);
-  expect(made.stderr).toBe("");
+  if (made.code !== 0) throw new Error(made.stderr);
   id = made.stdout.trim();
   const chunk = Buffer.alloc(16 * mebibyte);
   const file = openSync(join(dir, "big"), "w");

@@ -138,9 +138,9 @@ describe("directories", () => {
     await files.mkdir("/tmp/a/b", { parents: true, mode: 0o700 });
     await files.write("/tmp/a/f", "x");
     const listed = await files.list("/tmp/a");
-    expect(listed.map(({ name, type, mode }) => [name, type, mode]).sort()).toEqual([
-      ["b", "directory", 0o700],
-      ["f", "file", 0o644],
+    expect(listed.map(({ name, type, mode }) => `${name} ${type} ${mode.toString(8)}`).sort()).toEqual([
+      "b directory 700",
+      "f file 644",
     ]);
     await files.rename("/tmp/a", "/tmp/c");
     await expect(files.remove("/tmp/c")).rejects.toMatchObject({ details: { errno: "ENOTEMPTY" } });

@@ -46,8 +46,9 @@ test("paths are resolved inside the sandbox, whatever symlinks stand there", asy
   // every way leads to the sandbox's own /etc
   for (const way of ["etc", "up", "root/etc", "root/root/../etc"]) {
     const answer = await get(daemon, id, { path: `/t/${way}/inside` });
-    expect([answer.status, answer.body.toString()], way).toEqual([200, "inside\n"]);
-    expect((await put(daemon, id, { path: `/t/${way}${secret.slice(4)}` }, "x")).status, way).toBe(200);
+    expect([way, answer.status, answer.body.toString()]).toEqual([way, 200, "inside\n"]);
+    const written = await put(daemon, id, { path: `/t/${way}${secret.slice(4)}` }, "x");
+    expect([way, written.status]).toEqual([way, 200]);
   }
   expect(await shell(daemon, id, `cat ${secret}`)).toBe("x");
   const { existsSync } = await import("node:fs");
@@ -59,7 +60,7 @@ test("paths are resolved inside the sandbox, whatever symlinks stand there", asy
       await get(daemon, id, { path: `/t/${way}/etc`, follow: "true" }, "archive"),
       await put(daemon, id, { path: `/t/${way}/etc/evil` }, "x"),
     ])
-      expect(["ELOOP", "EACCES"], way).toContain(errnoOf(answer.body));
+      expect(`${way} ${String(errnoOf(answer.body))}`).toMatch(/ (ELOOP|EACCES)$/);
   }
 });
 
@@ -74,10 +75,10 @@ test("devices, FIFOs, sockets and directories are refused where a file is meant,
     ["/d/none", "ENOENT"],
   ] as const) {
     const read = await get(daemon, id, { path });
-    expect([read.status, errnoOf(read.body)], path).toEqual([422, errno]);
+    expect([path, read.status, errnoOf(read.body)]).toEqual([path, 422, errno]);
     if (path === "/d/none") continue;
     const written = await put(daemon, id, { path }, "x");
-    expect([written.status, errnoOf(written.body)], path).toEqual([422, errno]);
+    expect([path, written.status, errnoOf(written.body)]).toEqual([path, 422, errno]);
   }
   const listed = await get(daemon, id, { path: "/etc/hostname" }, "files/list");
   expect(errnoOf(listed.body)).toBe("ENOTDIR");

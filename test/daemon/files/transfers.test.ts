@@ -129,7 +129,7 @@ describe("a transfer of which nothing moves", () => {
     await expect
       .poll(() => {
         clock.advance(61_000);
-        return Promise.race([answered, undefined]);
+        return Promise.race([answered, Promise.resolve()]);
       })
       .toBe("transfer_stalled");
     put.request.destroy();
