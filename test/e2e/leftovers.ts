@@ -59,7 +59,7 @@ async function mountsBelow(path: string): Promise<string[]> {
   const table = await readFile("/proc/self/mountinfo", "utf8");
   return table.split("\n").flatMap((line) => {
     const point = line.split(" ")[4];
-    return point?.startsWith(path) === true ? [point] : [];
+    return point?.startsWith(path) ? [point] : [];
   });
 }
 
