@@ -1,5 +1,5 @@
 import { chmodSync, readFileSync } from "node:fs";
-import { readdir, stat, statfs } from "node:fs/promises";
+import { readdir, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
 import {
@@ -14,6 +14,7 @@ import {
 } from "../../backends/linux/subvolume.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import type { Scratch, ScratchDirectory } from "./scratch.ts";
+import { isPresent } from "./presence.ts";
 
 /** Bytes: a write or a new file reserves up to this much for metadata, so that it is refused this far below the limit. */
 const reservation = 1_048_576;
@@ -65,13 +66,7 @@ export class BtrfsScratch implements Scratch {
   }
 
   async find(id: string): Promise<ScratchDirectory | undefined> {
-    try {
-      await stat(join(this.#root, id));
-    } catch (error) {
-      if (isErrno(error, "ENOENT")) return undefined;
-      throw error;
-    }
-    return this.#directory(id);
+    return (await isPresent(join(this.#root, id))) ? this.#directory(id) : undefined;
   }
 
   async list(): Promise<string[]> {

@@ -1,7 +1,7 @@
-import { mkdir, readdir, rm, stat, statfs } from "node:fs/promises";
+import { mkdir, readdir, rm, statfs } from "node:fs/promises";
 import { join } from "node:path";
-import { isErrno } from "../../backends/linux/libc.ts";
 import type { Scratch, ScratchDirectory } from "./scratch.ts";
+import { isPresent } from "./presence.ts";
 
 /** Scratch on any file system, without limits and without figures: only for those who asked for it. */
 export class PlainScratch implements Scratch {
@@ -21,13 +21,7 @@ export class PlainScratch implements Scratch {
   }
 
   async find(id: string): Promise<ScratchDirectory | undefined> {
-    try {
-      await stat(join(this.#root, id));
-    } catch (error) {
-      if (isErrno(error, "ENOENT")) return undefined;
-      throw error;
-    }
-    return this.#directory(id);
+    return (await isPresent(join(this.#root, id))) ? this.#directory(id) : undefined;
   }
 
   async list(): Promise<string[]> {
