@@ -49,8 +49,8 @@ async function processesOf(instance: string): Promise<string[]> {
     if (!/^\d+$/.test(pid)) continue;
     const groups = await readFile(`/proc/${pid}/cgroup`, "utf8").catch(() => "");
     const status = await readFile(`/proc/${pid}/status`, "utf8").catch(() => "");
-    // one that has died is the machine's init to reap, whenever that gets to it
-    if (groups.includes(`:/${instance}/`) && !/^State:\s+Z/m.test(status)) found.push(pid);
+    // one that has died is the machine's init to reap, whenever that gets to it: no status is one reaped just now
+    if (groups.includes(`:/${instance}/`) && /^State:\s+[^ZX]/m.test(status)) found.push(pid);
   }
   return found;
 }
