@@ -2,7 +2,8 @@ import { chmodSync, existsSync, mkdirSync, rmdirSync, rmSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
-import { mountOverlay, mountPrivateTmpfs, unmountIfMounted } from "../../backends/linux/mount.ts";
+import { mountPrivateTmpfs, unmountIfMounted } from "../../backends/linux/mount.ts";
+import { maxLowerLayers, mountOverlay } from "../../backends/linux/overlay-mount.ts";
 
 /**
  * `redirect_dir` and `metacopy`: renaming a directory, or changing owners and modes below one, copies no content.
@@ -13,6 +14,9 @@ const overlayOptions = ["redirect_dir=on", "metacopy=on", "index=off", "xino=aut
 
 /** What a runtime mounts on. It lies below the lowest layer, so that a base's own are seen, and nothing is made in the sandbox's upper. */
 const mountPoints = ["dev", "proc", "sys"];
+
+/** Layers that one root can be composed of: what the kernel takes, less the mount points. */
+export const maxLayers = maxLowerLayers - 1;
 
 /** Composes the roots of sandboxes: shared layers below, a sandbox's own writes above. */
 export class OverlayRoots {
@@ -50,7 +54,7 @@ export class OverlayRoots {
   /**
    * Mounts a root at {@link rootOf}.
    *
-   * @param layers directories from the base upwards
+   * @param layers different directories from the base upwards, at most {@link maxLayers}
    * @param scratch an empty directory
    * @throws LinuxError
    */
