@@ -17,7 +17,8 @@ import { findStaticBusybox } from "../../../scripts/setup/find-command.mjs";
 import { RuncBackend } from "../../../src/backends/container/runc/runc-backend.ts";
 import type { Limits, PreparedNetwork, PreparedRoot, Running } from "../../../src/backends/backend.ts";
 import { detectCgroups } from "../../../src/backends/linux/cgroup-hierarchy.ts";
-import { listMounts, mountOverlay, unmountIfMounted } from "../../../src/backends/linux/mount.ts";
+import { listMounts, unmountIfMounted } from "../../../src/backends/linux/mount.ts";
+import { mountOverlay } from "../../../src/backends/linux/overlay-mount.ts";
 
 export const mebibyte = 1024 * 1024;
 
