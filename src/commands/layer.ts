@@ -100,7 +100,7 @@ const inspect = defineVerb({
       const wanted = reference.includes(":") ? reference : `${reference}:latest`;
       const layer = listed.find((known) => known.reference === wanted);
       if (layer === undefined) failures.push(new DSecError("image_not_found", `no layer is named ${wanted}`));
-      else rows.push({ ...layer, ...(await store.manifest(layer.digest)) });
+      else rows.push({ ...layer, ...(await store.read(layer.digest)) });
     }
     return { type: "listing", listing: listingOf(layerView, rows), failures };
   },

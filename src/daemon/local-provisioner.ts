@@ -5,6 +5,7 @@ import { z } from "zod";
 import { isErrno } from "../backends/linux/libc.ts";
 import type { Json } from "../backends/backend.ts";
 import { DSecError } from "../protocol/errors.ts";
+import { ImageConfig, noConfig } from "./layers/images/image-manifest.ts";
 import { LayerMounts } from "./layers/layer-mounts.ts";
 import { openLayerStore, type LayerStore } from "./layers/layer-store.ts";
 import { OverlayRoots } from "./layers/overlay-root.ts";
@@ -30,7 +31,12 @@ export interface LocalProvisionerOptions {
 /** A part of the node that works, or why it does not. */
 type Part<T> = { readonly value: T } | { readonly error: DSecError };
 
-const SandboxRecord = z.object({ layers: z.array(z.string()), link: z.string().optional() });
+const SandboxRecord = z.object({
+  layers: z.array(z.string()),
+  link: z.string().optional(),
+  /** Records of earlier versions have none. */
+  config: ImageConfig.default(noConfig),
+});
 
 /** File beside a sandbox's root that names its link, so that a sweep spares it before the sandbox is adopted. */
 const linkFile = "link";
@@ -230,7 +236,8 @@ export class LocalProvisioner implements Provisioner {
     const release = this.#releaseOf(id, assets);
     let releasing: Promise<void> | undefined;
     return {
-      record: { layers: record.layers, ...(record.link !== undefined && { link: record.link }) },
+      record: JSON.parse(JSON.stringify(record)) as Json,
+      config: record.config,
       root: { type: "directory", path: need(this.#roots).rootOf(id) },
       ...(lease !== undefined && { network: { netnsPath: lease.netnsPath, address: lease.address } }),
       started: async () => {
@@ -267,7 +274,8 @@ export class LocalProvisioner implements Provisioner {
 }
 
 function recordOf(image: ResolvedImage, { lease }: Assets): SandboxRecord {
-  return { layers: [...image.layers], ...(lease !== undefined && { link: lease.link }) };
+  const { layers, config } = image;
+  return { layers: [...layers], config, ...(lease !== undefined && { link: lease.link }) };
 }
 
 const quotaExceeded = 122;

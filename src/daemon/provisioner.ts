@@ -3,6 +3,7 @@
  * a network namespace. Implemented by {@link LocalProvisioner}; fakes of it have no place in tests.
  */
 import type { Json, PreparedNetwork, PreparedRoot } from "../backends/backend.ts";
+import type { ImageConfig } from "./layers/images/image-manifest.ts";
 
 /** An image resolved to immutable layers. */
 export interface ResolvedImage {
@@ -11,12 +12,16 @@ export interface ResolvedImage {
   readonly digest: string;
   /** From the base upwards. */
   readonly layers: readonly string[];
+  /** Defaults below the sandbox's own; of a layer without an image, empty. */
+  readonly config: ImageConfig;
 }
 
 export interface PreparedSandbox {
   /** What {@link Provisioner.adopt} needs after a restart of the daemon. */
   readonly record: Json;
   readonly root: PreparedRoot;
+  /** Of the image it was prepared from. */
+  readonly config: ImageConfig;
   readonly network?: PreparedNetwork;
   /** To be called once the backend has started: unmounts the root from the daemon's view and lets go of the namespace; both live on with the sandbox. */
   started(): Promise<void>;
@@ -29,7 +34,7 @@ export interface PreparedSandbox {
 }
 
 export interface Provisioner {
-  /** The published layer that `reference` names; undefined where the store has none. @throws DSecError `invalid_image_reference` */
+  /** The published layer that `reference` names, else the imported image; undefined where the store has neither. @throws DSecError `invalid_image_reference` */
   resolve(reference: string): Promise<ResolvedImage | undefined>;
   /**
    * @param diskBytes hard limit of what the sandbox may write

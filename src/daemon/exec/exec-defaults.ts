@@ -11,8 +11,10 @@ export interface ExecDefaults {
   readonly user?: string;
 }
 
-export function execDefaults(entry: SandboxEntry, { imageDefaults: image }: Running): ExecDefaults {
+export function execDefaults(entry: SandboxEntry, { imageDefaults }: Running): ExecDefaults {
   const { spec } = entry.record;
+  // a backend that has images of its own knows theirs
+  const image = imageDefaults ?? entry.prepared?.config;
   const cwd = spec.workdir ?? image?.workdir;
   const user = spec.initUser ?? image?.user;
   return {

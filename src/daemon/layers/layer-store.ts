@@ -1,18 +1,22 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { mkdir, readdir, readFile, stat } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import type { ResolvedImage } from "../provisioner.ts";
 import { throwIfCancelled } from "../resources/program.ts";
 import { createDurably, moveDurably, replaceDurably } from "./durable-file.ts";
 import { makeErofsImage, type ErofsImage } from "./erofs-image.ts";
-import { digestOf, encodeManifest, layerBytes, LayerManifest, type LayerKind } from "./manifest.ts";
+import { digestOf } from "./digest.ts";
+import { encodeImage, noConfig, type ImageManifest } from "./images/image-manifest.ts";
+import { encodeManifest, layerBytes, Manifest, type LayerKind, type LayerManifest } from "./manifest.ts";
 import {
   formatReference,
   parseImageReference,
   parseLayerReference,
+  referenceFile,
+  referenceOfFile,
   type LayerReference,
 } from "./reference.ts";
 import { sourceOf } from "./sources/source.ts";
@@ -48,7 +52,8 @@ export interface BuiltLayer {
 export interface ListedLayer {
   readonly reference: string;
   readonly digest: string;
-  readonly kind: LayerKind;
+  readonly kind: LayerKind | "image";
+  /** Of an image: of its layers together. */
   readonly bytes: number;
   /** Milliseconds since the epoch. */
   readonly publishedAt: number;
@@ -64,9 +69,10 @@ const cachedManifests = 256;
  *
  * ```
  * blobs/sha256/<digest>       images and file content
- * manifests/<digest>.json     what a layer consists of
- * tags/<name>/<version>       digest of the layer of that reference: made once by link(2), never changed
- * aliases/<name>/<version>    digest; replaced by rename(2). A tag of the same reference goes before it
+ * manifests/<digest>.json     what a layer, or an image, consists of
+ * tags/<name>/<version>       digest of the layer or image of that reference: made once by link(2), never changed
+ * aliases/<name>/<version>    digest; replaced by rename(2). A tag of the same reference goes before it. Imported images
+ *                             have their registry's names here, with + for /
  * tmp/                        work in progress
  * ```
  *
@@ -74,32 +80,52 @@ const cachedManifests = 256;
  */
 export class LayerStore {
   readonly directory: string;
-  readonly #manifests = new Map<string, LayerManifest>();
+  readonly #manifests = new Map<string, Manifest>();
 
   /** Use {@link openLayerStore}. */
   constructor(directory: string) {
     this.directory = directory;
   }
 
-  /** The published layer that `reference` names; undefined where there is none. @throws DSecError `invalid_image_reference`, `layer_corrupt` */
+  /**
+   * The published layer that `reference` names, else the imported image; undefined where there is neither.
+   *
+   * @throws DSecError `invalid_image_reference`, `layer_corrupt`
+   */
   async resolve(reference: string): Promise<ResolvedImage | undefined> {
-    const parsed = parseImageReference(reference);
-    const digest = parsed && (await this.#digestOf(parsed));
-    if (parsed === undefined || digest === undefined) return undefined;
-    await this.manifest(digest);
-    return { reference: formatReference(parsed), digest, layers: [digest] };
+    const { layer, image } = parseImageReference(reference);
+    for (const candidate of layer === undefined ? [image] : [layer, image]) {
+      const digest = await this.#digestOf(candidate);
+      if (digest === undefined) continue;
+      const manifest = await this.read(digest);
+      return {
+        reference: formatReference(candidate),
+        digest,
+        ...(manifest.kind === "image"
+          ? { layers: manifest.layers, config: manifest.config }
+          : { layers: [digest], config: noConfig }),
+      };
+    }
+    return undefined;
   }
 
-  /** @throws DSecError `layer_corrupt` when it is missing or does not match its digest */
+  /** Of a layer. @throws DSecError `layer_corrupt` when it is missing or does not match its digest */
   async manifest(digest: string): Promise<LayerManifest> {
+    const manifest = await this.read(digest);
+    if (manifest.kind === "image") throw new DSecError("layer_corrupt", `${digest} is an image, not a layer`);
+    return manifest;
+  }
+
+  /** Of a layer or an image. @throws DSecError `layer_corrupt` when it is missing or does not match its digest */
+  async read(digest: string): Promise<Manifest> {
     const known = this.#manifests.get(digest);
     if (known !== undefined) return known;
-    let manifest: LayerManifest;
+    let manifest: Manifest;
     try {
       const bytes = await readFile(this.#manifestPath(digest));
       if (digestOf(bytes) !== digest)
         throw new DSecError("layer_corrupt", "its bytes do not match the digest");
-      manifest = LayerManifest.parse(JSON.parse(bytes.toString()));
+      manifest = Manifest.parse(JSON.parse(bytes.toString()));
     } catch (error) {
       throw new DSecError("layer_corrupt", `the manifest of layer ${digest} cannot be used`, {
         cause: error,
@@ -126,12 +152,12 @@ export class LayerStore {
       const path = this.#referencePath(alias ? "aliases" : "tags", reference);
       const digest = await readDigest(path);
       if (digest === undefined) continue;
-      const manifest = await this.manifest(digest);
+      const manifest = await this.read(digest);
       layers.push({
         reference: formatReference(reference),
         digest,
         kind: manifest.kind,
-        bytes: layerBytes(manifest),
+        bytes: await this.#bytesOf(manifest),
         publishedAt: (await stat(path)).mtimeMs,
         alias,
       });
@@ -157,7 +183,7 @@ export class LayerStore {
       for (const tag of tags) {
         if ((await this.#digestOf(tag)) === undefined) await this.#setAlias(tag, existing);
       }
-      const bytes = layerBytes(await this.manifest(existing));
+      const bytes = await this.#bytesOf(await this.read(existing));
       return { reference: formatReference(reference), digest: existing, bytes, created: false };
     }
     try {
@@ -167,7 +193,10 @@ export class LayerStore {
         await mkdir(join(work, "image"));
         const image = await makeErofsImage(root, join(work, "image"), options.signal);
         throwIfCancelled(options.signal);
-        const built = await this.#publish(reference, spec.kind ?? "base", image, work);
+        const digest = await this.addLayer(spec.kind ?? "base", image, work);
+        const created = await this.#publish(reference, digest, work);
+        const bytes = await this.#bytesOf(await this.read(digest));
+        const built = { reference: formatReference(reference), digest, bytes, created };
         for (const tag of tags) await this.#setAlias(tag, built.digest);
         options.onProgress?.(
           `${built.created ? "published" : "unchanged:"} ${built.reference} (${Math.ceil(built.bytes / 1_048_576)} MiB)`,
@@ -181,34 +210,73 @@ export class LayerStore {
   }
 
   /**
-   * Gives a published layer a further name, or moves such a name to it.
+   * Gives a published layer or image a further name, or moves such a name to it.
    *
    * @throws DSecError `image_not_found`, `invalid_image_reference`, `layer_exists` when `alias` is the reference that another layer was published under
    */
   async tag(reference: string, alias: string): Promise<void> {
-    const digest = await this.#digestOf(parseLayerReference(reference));
-    if (digest === undefined) throw new DSecError("image_not_found", `no layer is named ${reference}`);
-    await this.#setAlias(parseLayerReference(alias), digest);
+    const found = await this.resolve(reference);
+    if (found === undefined) throw new DSecError("image_not_found", `no layer is named ${reference}`);
+    await this.#setAlias(parseLayerReference(alias), found.digest);
   }
 
-  async #publish(
-    reference: LayerReference,
-    kind: LayerKind,
-    image: ErofsImage,
-    work: string,
-  ): Promise<BuiltLayer> {
+  /**
+   * Adds a layer that no reference names yet. Nothing that can be seen is left by a failure.
+   *
+   * @param work a directory of the caller's own
+   * @returns its digest
+   */
+  async addLayer(kind: LayerKind, image: ErofsImage, work: string): Promise<string> {
     const metadata = await this.#addBlob(image.metadata);
     const data = [];
     for (const path of image.data) data.push(await this.#addBlob(path));
-    const manifest: LayerManifest = { schema: 1, kind, format: "erofs", metadata, data };
-    const encoded = encodeManifest(manifest);
+    return this.#addManifest(encodeManifest({ schema: 1, kind, format: "erofs", metadata, data }), work);
+  }
+
+  /**
+   * Publishes an image whose layers are in the store.
+   *
+   * @param name of its own, which never changes then; else it gets its registry's, which moves to it
+   * @param work a directory of the caller's own
+   * @throws DSecError `layer_exists` when `name` stands for other content
+   */
+  async publishImage(
+    manifest: ImageManifest,
+    name: { readonly own: LayerReference } | { readonly registry: LayerReference },
+    work: string,
+  ): Promise<BuiltLayer> {
+    const digest = await this.#addManifest(encodeImage(manifest), work);
+    const bytes = await this.#bytesOf(manifest);
+    if ("own" in name) {
+      const created = await this.#publish(name.own, digest, work);
+      return { reference: formatReference(name.own), digest, bytes, created };
+    }
+    const created = (await this.#digestOf(name.registry)) !== digest;
+    await this.#setAlias(name.registry, digest);
+    return { reference: formatReference(name.registry), digest, bytes, created };
+  }
+
+  async #addManifest(encoded: Buffer, work: string): Promise<string> {
     const digest = digestOf(encoded);
     await createDurably(this.#manifestPath(digest), encoded, join(work, "manifest"));
+    return digest;
+  }
+
+  /** @returns whether this call made the reference */
+  async #publish(reference: LayerReference, digest: string, work: string): Promise<boolean> {
     const tag = this.#referencePath("tags", reference);
-    await mkdir(join(this.directory, "tags", reference.name), { recursive: true });
+    await mkdir(dirname(tag), { recursive: true });
     const created = await createDurably(tag, `${digest}\n`, join(work, "tag"));
     if (!created && (await readDigest(tag)) !== digest) throw layerExists(reference);
-    return { reference: formatReference(reference), digest, bytes: layerBytes(manifest), created };
+    return created;
+  }
+
+  /** Of its blobs; a layer that an image has twice counts twice. */
+  async #bytesOf(manifest: Manifest): Promise<number> {
+    if (manifest.kind !== "image") return layerBytes(manifest);
+    let bytes = 0;
+    for (const layer of manifest.layers) bytes += layerBytes(await this.manifest(layer));
+    return bytes;
   }
 
   async #addBlob(path: string): Promise<{ digest: string; bytes: number }> {
@@ -231,7 +299,7 @@ export class LayerStore {
     const published = await readDigest(this.#referencePath("tags", alias));
     if (published === digest) return;
     if (published !== undefined) throw layerExists(alias);
-    await mkdir(join(this.directory, "aliases", alias.name), { recursive: true });
+    await mkdir(dirname(this.#referencePath("aliases", alias)), { recursive: true });
     await withWorkDirectory(join(this.directory, "tmp"), (work) =>
       replaceDurably(this.#referencePath("aliases", alias), `${digest}\n`, join(work, "alias")),
     );
@@ -247,14 +315,16 @@ export class LayerStore {
   async #listReferences(folder: "tags" | "aliases"): Promise<LayerReference[]> {
     const references: LayerReference[] = [];
     for (const name of await readdir(join(this.directory, folder))) {
-      for (const version of await readdir(join(this.directory, folder, name)))
-        references.push({ name, version });
+      for (const version of await readdir(join(this.directory, folder, name))) {
+        const reference = referenceOfFile(name, version);
+        if (reference !== undefined) references.push(reference);
+      }
     }
     return references;
   }
 
   #referencePath(folder: "tags" | "aliases", reference: LayerReference): string {
-    return join(this.directory, folder, reference.name, reference.version);
+    return join(this.directory, folder, ...referenceFile(reference));
   }
 
   #manifestPath(digest: string): string {

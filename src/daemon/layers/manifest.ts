@@ -1,7 +1,6 @@
-import { createHash } from "node:crypto";
 import { z } from "zod";
-
-const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/, "must be sha256:<64 hexadecimal digits>");
+import { Digest } from "./digest.ts";
+import { ImageManifest } from "./images/image-manifest.ts";
 
 const Blob = z.object({ digest: Digest, bytes: z.int().min(0) });
 export type Blob = z.infer<typeof Blob>;
@@ -22,6 +21,10 @@ export const LayerManifest = z.object({
 export type LayerManifest = z.infer<typeof LayerManifest>;
 export type LayerKind = LayerManifest["kind"];
 
+/** What lies in the store's folder of manifests. */
+export const Manifest = z.discriminatedUnion("kind", [LayerManifest, ImageManifest]);
+export type Manifest = z.infer<typeof Manifest>;
+
 /** The manifest's bytes in the store. */
 export function encodeManifest(manifest: LayerManifest): Buffer {
   const { schema, kind, format, metadata, data } = manifest;
@@ -29,11 +32,6 @@ export function encodeManifest(manifest: LayerManifest): Buffer {
   return Buffer.from(
     `${JSON.stringify({ schema, kind, format, metadata: blob(metadata), data: data.map(blob) })}\n`,
   );
-}
-
-/** `sha256:…` of `bytes`. */
-export function digestOf(bytes: Uint8Array): string {
-  return `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
 }
 
 /** Bytes of all blobs. */

@@ -21,6 +21,9 @@ import { libcFunction } from "../../../src/backends/linux/libc.ts";
 import { mount, MountFlag, unmountIfMounted } from "../../../src/backends/linux/mount.ts";
 import { LayerMounts } from "../../../src/daemon/layers/layer-mounts.ts";
 import { openLayerStore, type LayerStore } from "../../../src/daemon/layers/layer-store.ts";
+import type { ImageManifest } from "../../../src/daemon/layers/images/image-manifest.ts";
+import { parseImageReference } from "../../../src/daemon/layers/reference.ts";
+import { withWorkDirectory } from "../../../src/daemon/layers/work-directory.ts";
 import { output, temporaryNode, type TemporaryNode } from "../temporary-node.ts";
 
 const setExtended = libcFunction<[string, string, Uint8Array, number, number]>("lsetxattr", [
@@ -307,4 +310,54 @@ test("a damaged manifest is an error that names the layer", async () => {
     code: "layer_corrupt",
     message: expect.stringContaining(digest),
   });
+});
+
+const config = { env: { PATH: "/bin" }, user: "app", workdir: "/srv", entrypoint: ["/bin/app"], cmd: ["-v"] };
+
+async function publishImage(layers: readonly string[], reference: string) {
+  const manifest: ImageManifest = {
+    schema: 1,
+    kind: "image",
+    layers: [...layers],
+    config,
+    source: { reference, digest: `sha256:${"0".repeat(64)}` },
+  };
+  return withWorkDirectory(join(node.layerStore, "tmp"), (work) =>
+    store.publishImage(manifest, { registry: parseImageReference(reference).image }, work),
+  );
+}
+
+test("an image has layers and a config, is found by its registry's name, and its name moves", async () => {
+  await writeFile(join(tree, "file"), "one");
+  const one = await store.build({ reference: "one", from: tree });
+  await writeFile(join(tree, "file"), "two");
+  const two = await store.build({ reference: "two", from: tree });
+
+  const first = await publishImage([one.digest], "team/app");
+  expect(first).toMatchObject({ reference: "docker.io/team/app:latest", bytes: one.bytes, created: true });
+  const second = await publishImage([one.digest, two.digest], "team/app:latest");
+  expect(await publishImage([one.digest, two.digest], "team/app:latest")).toEqual({
+    ...second,
+    created: false,
+  });
+  expect(await store.resolve("team/app")).toEqual({
+    reference: "docker.io/team/app:latest",
+    digest: second.digest,
+    layers: [one.digest, two.digest],
+    config,
+  });
+  expect((await store.list()).map(({ reference, kind, bytes }) => [reference, kind, bytes])).toEqual([
+    ["docker.io/team/app:latest", "image", one.bytes + two.bytes],
+    ["one:latest", "base", one.bytes],
+    ["two:latest", "base", two.bytes],
+  ]);
+  await store.tag("team/app", "app:1");
+  expect((await store.resolve("app:1"))?.digest).toBe(second.digest);
+});
+
+test("a published layer goes before an imported image of the same short name", async () => {
+  const layer = await store.build({ reference: "debian:1", from: tree });
+  const image = await publishImage([layer.digest], "debian:1");
+  expect((await store.resolve("debian:1"))?.digest).toBe(layer.digest);
+  expect((await store.resolve("docker.io/library/debian:1"))?.digest).toBe(image.digest);
 });
