@@ -44,7 +44,7 @@ const ROWS: Row[] = [
   {
     folder: "src/protocol/",
     imports: [],
-    packages: ["zod"],
+    packages: ["zod", "ipaddr.js"],
     because: "it is the contract between programs that run on different machines and in different versions",
   },
   {

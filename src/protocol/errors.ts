@@ -28,6 +28,7 @@ const table = {
   layer_exists: { status: 409, exit: 125, retryable: false },
   layer_corrupt: { status: 500, exit: 125, retryable: false },
   network_policy_unsupported: { status: 422, exit: 125, retryable: false },
+  unknown_registry: { status: 422, exit: 125, retryable: false },
   unsupported: { status: 422, exit: 125, retryable: false },
   // execs
   command_not_found: { status: 422, exit: 127, retryable: false },

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { Labels, NodeName, SandboxId, SandboxName } from "./names.ts";
+import { NetworkRules, PolicyChoice } from "./network-policy.ts";
 import { Problem } from "./problem.ts";
 
 export const BackendKind = z.enum(["container", "fncall", "microvm", "vm", "simulated"]);
@@ -103,8 +104,10 @@ export const SandboxSpec = z.strictObject({
   ttlRunningStop: Seconds.default(1800),
   /** Seconds from creation after which it ends whatever it does. */
   maxLifetime: Seconds.default(86_400),
-  /** Registries by name: true allows, false denies. Everything not named is denied. */
-  networkRules: z.record(z.string().regex(/^[a-z0-9][a-z0-9.-]{0,62}$/), z.boolean()).default({}),
+  /** Registries by name, and other rules by their text: true allows, false denies. Added to `networkPolicy`. */
+  networkRules: NetworkRules.default({}),
+  /** A named policy, `open`, `none`, or rules; without one everything is denied that `networkRules` do not allow. */
+  networkPolicy: PolicyChoice.optional(),
   simulation: Simulation.optional(),
 });
 export type SandboxSpec = z.infer<typeof SandboxSpec>;

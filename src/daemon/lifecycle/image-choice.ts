@@ -1,5 +1,7 @@
 import type { Backend } from "../../backends/backend.ts";
 import { DSecError } from "../../protocol/errors.ts";
+import { builtinPolicy, policyWith } from "../../protocol/network-policy.ts";
+import { formatRule } from "../../protocol/network-rule-text.ts";
 import type { Engine, SandboxSpec } from "../../protocol/sandbox.ts";
 import type { Provisioner, ResolvedImage } from "../provisioner.ts";
 
@@ -94,14 +96,18 @@ function unavailable(what: string): DSecError {
   return new DSecError("backend_unavailable", `this node cannot run ${what}; dsec doctor says why`);
 }
 
-function checkNetwork(spec: SandboxSpec): void {
-  const allowed = Object.entries(spec.networkRules).filter(([, allow]) => allow);
+function checkNetwork({ networkRules, networkPolicy }: SandboxSpec): void {
+  const base = typeof networkPolicy === "string" ? builtinPolicy(networkPolicy) : networkPolicy;
+  if (base === undefined && networkPolicy !== undefined)
+    throw new DSecError("network_policy_unsupported", "networkPolicy: named policies are not supported yet");
+  const { default: otherwise, rules } = policyWith(base, networkRules);
+  const allowed = rules.filter(({ action }) => action === "allow").map(formatRule);
+  if (otherwise === "allow") allowed.push("everything else");
   if (allowed.length === 0) return;
-  const names = allowed.map(([name]) => name).join(", ");
   throw new DSecError(
     "network_policy_unsupported",
-    `networkRules: allowing ${names} is not supported yet; sandboxes have no way out of their network`,
-    { details: { allowed: allowed.map(([name]) => name) } },
+    `allowing ${allowed.slice(0, 10).join(", ")} is not supported yet; sandboxes have no way out of their network`,
+    { details: { allowed: allowed.slice(0, 10) } },
   );
 }
 

@@ -11,12 +11,22 @@ const places: Readonly<Record<Part, string>> = { params: "path", query: "query",
 export function parsePart<S extends z.ZodType>(part: Part, schema: S, value: unknown): z.output<S> {
   const result = schema.safeParse(part === "body" ? (value ?? {}) : coerceStrings(schema, value));
   if (result.success) return result.data;
-  const issues = result.error.issues.flatMap((issue) => describe(issue, part));
+  const issues = result.error.issues.flatMap(narrow).flatMap((issue) => describe(issue, part));
   const [first] = issues;
   const rest = issues.length > 1 ? ` (and ${issues.length - 1} more)` : "";
   throw new DSecError("invalid_argument", `${first?.field}: ${first?.message}${rest}`, {
     details: { issues },
   });
+}
+
+/** Of alternatives, what is wrong with the one that was meant: the one whose type the value has. */
+function narrow(issue: z.core.$ZodIssue): z.core.$ZodIssue[] {
+  if (issue.code !== "invalid_union") return [issue];
+  const meant = issue.errors.find(
+    (branch) => !branch.some(({ code, path }) => code === "invalid_type" && path.length === 0),
+  );
+  if (meant === undefined) return [issue];
+  return meant.map((inner) => ({ ...inner, path: [...issue.path, ...inner.path] })).flatMap(narrow);
 }
 
 function describe(issue: z.core.$ZodIssue, part: Part): { field: string; message: string }[] {
