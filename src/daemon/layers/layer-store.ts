@@ -1,25 +1,26 @@
-import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
-import { mkdir, readdir, readFile, stat } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { mkdir, readFile, stat } from "node:fs/promises";
+import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import type { ResolvedImage } from "../provisioner.ts";
 import { throwIfCancelled } from "../resources/program.ts";
-import { createDurably, moveDurably, replaceDurably } from "./durable-file.ts";
+import { createDurably, moveDurably } from "./durable-file.ts";
 import { makeErofsImage, type ErofsImage } from "./erofs-image.ts";
 import { digestOf } from "./digest.ts";
+import { digestOfFile, type FileDigest } from "./file-digest.ts";
 import { encodeImage, noConfig, type ImageManifest } from "./images/image-manifest.ts";
+import { leaseForWork, readLeases } from "./leases.ts";
 import { encodeManifest, layerBytes, Manifest, type LayerKind, type LayerManifest } from "./manifest.ts";
 import {
   formatReference,
   parseImageReference,
   parseLayerReference,
-  referenceFile,
-  referenceOfFile,
   type LayerReference,
 } from "./reference.ts";
+import { References, type PublishedReference } from "./references.ts";
 import { sourceOf } from "./sources/source.ts";
+import { StorePaths } from "./store-paths.ts";
+import { bringBack } from "./trash.ts";
 import { withWorkDirectory } from "./work-directory.ts";
 
 export interface LayerBuildSpec {
@@ -49,16 +50,10 @@ export interface BuiltLayer {
   readonly created: boolean;
 }
 
-export interface ListedLayer {
-  readonly reference: string;
-  readonly digest: string;
+export interface ListedLayer extends PublishedReference {
   readonly kind: LayerKind | "image";
   /** Of an image: of its layers together. */
   readonly bytes: number;
-  /** Milliseconds since the epoch. */
-  readonly publishedAt: number;
-  /** Whether the reference is a further name, which may be moved to another layer. */
-  readonly alias: boolean;
 }
 
 /** Manifests kept in memory: they never change. */
@@ -73,6 +68,8 @@ const cachedManifests = 256;
  * tags/<name>/<version>       digest of the layer or image of that reference: made once by link(2), never changed
  * aliases/<name>/<version>    digest; replaced by rename(2). A tag of the same reference goes before it. Imported images
  *                             have their registry's names here, with + for /
+ * leases/<node>/<digest>      what a node uses, see {@link Lease}
+ * trash/                      what a prune set aside and will remove
  * tmp/                        work in progress
  * ```
  *
@@ -80,11 +77,15 @@ const cachedManifests = 256;
  */
 export class LayerStore {
   readonly directory: string;
+  readonly paths: StorePaths;
+  readonly references: References;
   readonly #manifests = new Map<string, Manifest>();
 
   /** Use {@link openLayerStore}. */
   constructor(directory: string) {
     this.directory = directory;
+    this.paths = new StorePaths(directory);
+    this.references = new References(this.paths);
   }
 
   /**
@@ -95,7 +96,7 @@ export class LayerStore {
   async resolve(reference: string): Promise<ResolvedImage | undefined> {
     const { layer, image } = parseImageReference(reference);
     for (const candidate of layer === undefined ? [image] : [layer, image]) {
-      const digest = await this.#digestOf(candidate);
+      const digest = await this.references.find(candidate);
       if (digest === undefined) continue;
       const manifest = await this.read(digest);
       return {
@@ -122,7 +123,7 @@ export class LayerStore {
     if (known !== undefined) return known;
     let manifest: Manifest;
     try {
-      const bytes = await readFile(this.#manifestPath(digest));
+      const bytes = await this.#readManifest(digest);
       if (digestOf(bytes) !== digest)
         throw new DSecError("layer_corrupt", "its bytes do not match the digest");
       manifest = Manifest.parse(JSON.parse(bytes.toString()));
@@ -138,31 +139,33 @@ export class LayerStore {
   }
 
   blobPath(digest: string): string {
-    return join(this.directory, "blobs", "sha256", hexOf(digest));
+    return this.paths.blob(digest);
   }
 
-  /** Every reference, by name and version. */
-  async list(): Promise<ListedLayer[]> {
-    const tags = await this.#listReferences("tags");
-    const aliases = await this.#listReferences("aliases");
-    const tagged = new Set(tags.map(formatReference));
-    const layers: ListedLayer[] = [];
-    for (const reference of [...tags, ...aliases.filter((alias) => !tagged.has(formatReference(alias)))]) {
-      const alias = !tagged.has(formatReference(reference));
-      const path = this.#referencePath(alias ? "aliases" : "tags", reference);
-      const digest = await readDigest(path);
-      if (digest === undefined) continue;
-      const manifest = await this.read(digest);
-      layers.push({
-        reference: formatReference(reference),
-        digest,
-        kind: manifest.kind,
-        bytes: await this.#bytesOf(manifest),
-        publishedAt: (await stat(path)).mtimeMs,
-        alias,
-      });
+  /** Puts back what a prune set aside of a layer or of an image's layers. */
+  async bringBack(digest: string): Promise<void> {
+    this.#manifests.delete(digest);
+    const manifest = await this.read(digest);
+    if (manifest.kind === "image") {
+      for (const layer of manifest.layers) await this.bringBack(layer);
+      return;
     }
-    return layers.sort((a, b) => (a.reference < b.reference ? -1 : 1));
+    for (const blob of [manifest.metadata, ...manifest.data])
+      if (!(await exists(this.blobPath(blob.digest))))
+        await bringBack(this.paths, this.blobPath(blob.digest));
+  }
+
+  /** Every layer and image that has a reference. @throws DSecError `layer_corrupt` */
+  async list(): Promise<ListedLayer[]> {
+    const layers: ListedLayer[] = [];
+    for (const published of await this.references.list()) layers.push(await this.describe(published));
+    return layers;
+  }
+
+  /** @throws DSecError `layer_corrupt` */
+  async describe(published: PublishedReference): Promise<ListedLayer> {
+    const manifest = await this.read(published.digest);
+    return { ...published, kind: manifest.kind, bytes: await this.#bytesOf(manifest) };
   }
 
   /**
@@ -177,24 +180,24 @@ export class LayerStore {
       parseLayerReference(tag.includes(":") ? tag : `${reference.name}:${tag}`),
     );
     const source = await sourceOf(spec.from);
-    const existing = spec.ifMissing === true ? await this.#digestOf(reference) : undefined;
+    const existing = spec.ifMissing === true ? await this.references.find(reference) : undefined;
     if (existing !== undefined) {
       options.onProgress?.(`${formatReference(reference)} is there already`);
       for (const tag of tags) {
-        if ((await this.#digestOf(tag)) === undefined) await this.#setAlias(tag, existing);
+        if ((await this.references.find(tag)) === undefined) await this.#setAlias(tag, existing);
       }
       const bytes = await this.#bytesOf(await this.read(existing));
       return { reference: formatReference(reference), digest: existing, bytes, created: false };
     }
     try {
-      return await withWorkDirectory(join(this.directory, "tmp"), async (work) => {
+      return await withWorkDirectory(this.paths.temporary, async (work) => {
         const root = await source.prepare(join(work, "root"), options);
         options.onProgress?.("making the image");
         await mkdir(join(work, "image"));
         const image = await makeErofsImage(root, join(work, "image"), options.signal);
         throwIfCancelled(options.signal);
         const digest = await this.addLayer(spec.kind ?? "base", image, work);
-        const created = await this.#publish(reference, digest, work);
+        const created = await this.references.publish(reference, digest, work);
         const bytes = await this.#bytesOf(await this.read(digest));
         const built = { reference: formatReference(reference), digest, bytes, created };
         for (const tag of tags) await this.#setAlias(tag, built.digest);
@@ -221,15 +224,49 @@ export class LayerStore {
   }
 
   /**
+   * Takes a reference from its layer or image. What nothing leads to any more is removed by the next prune, unless it is in use.
+   *
+   * @param force also where it is in use: whoever uses it keeps it
+   * @throws DSecError `image_not_found`, `invalid_image_reference`, `conflict` naming who uses it
+   */
+  async remove(reference: string, force = false): Promise<PublishedReference> {
+    const { layer, image } = parseImageReference(reference);
+    const published = await this.references.list();
+    for (const candidate of layer === undefined ? [image] : [layer, image]) {
+      const name = formatReference(candidate);
+      const found = published.find((known) => known.reference === name);
+      if (found === undefined) continue;
+      const last = published.filter(({ digest }) => digest === found.digest).length === 1;
+      if (last && !force) await this.#refuseInUse(found);
+      await this.references.remove(candidate, found.alias);
+      return found;
+    }
+    throw new DSecError("image_not_found", `no layer is named ${reference}`);
+  }
+
+  async #refuseInUse({ reference, digest }: PublishedReference): Promise<void> {
+    const manifest = await this.read(digest);
+    const layers = new Set(manifest.kind === "image" ? manifest.layers : [digest]);
+    const leases = await readLeases(this.paths, Date.now());
+    const holders = [
+      ...new Set(leases.filter((lease) => layers.has(lease.digest)).map(({ holder }) => holder)),
+    ];
+    if (holders.length > 0)
+      throw new DSecError("conflict", `${reference} is in use by ${holders.join(", ")}`, {
+        details: { holders },
+      });
+  }
+
+  /**
    * Adds a layer that no reference names yet. Nothing that can be seen is left by a failure.
    *
-   * @param work a directory of the caller's own
+   * @param work a directory of {@link withWorkDirectory} below the store's: it keeps the layer until it has a reference
    * @returns its digest
    */
   async addLayer(kind: LayerKind, image: ErofsImage, work: string): Promise<string> {
-    const metadata = await this.#addBlob(image.metadata);
+    const metadata = await this.#addBlob(image.metadata, work);
     const data = [];
-    for (const path of image.data) data.push(await this.#addBlob(path));
+    for (const path of image.data) data.push(await this.#addBlob(path, work));
     return this.#addManifest(encodeManifest({ schema: 1, kind, format: "erofs", metadata, data }), work);
   }
 
@@ -237,7 +274,7 @@ export class LayerStore {
    * Publishes an image whose layers are in the store.
    *
    * @param name of its own, which never changes then; else it gets its registry's, which moves to it
-   * @param work a directory of the caller's own
+   * @param work that the layers were added with
    * @throws DSecError `layer_exists` when `name` stands for other content
    */
   async publishImage(
@@ -248,27 +285,19 @@ export class LayerStore {
     const digest = await this.#addManifest(encodeImage(manifest), work);
     const bytes = await this.#bytesOf(manifest);
     if ("own" in name) {
-      const created = await this.#publish(name.own, digest, work);
+      const created = await this.references.publish(name.own, digest, work);
       return { reference: formatReference(name.own), digest, bytes, created };
     }
-    const created = (await this.#digestOf(name.registry)) !== digest;
+    const created = (await this.references.find(name.registry)) !== digest;
     await this.#setAlias(name.registry, digest);
     return { reference: formatReference(name.registry), digest, bytes, created };
   }
 
   async #addManifest(encoded: Buffer, work: string): Promise<string> {
     const digest = digestOf(encoded);
-    await createDurably(this.#manifestPath(digest), encoded, join(work, "manifest"));
+    await leaseForWork(work, [digest]);
+    await createDurably(this.paths.manifest(digest), encoded, join(work, "manifest"));
     return digest;
-  }
-
-  /** @returns whether this call made the reference */
-  async #publish(reference: LayerReference, digest: string, work: string): Promise<boolean> {
-    const tag = this.#referencePath("tags", reference);
-    await mkdir(dirname(tag), { recursive: true });
-    const created = await createDurably(tag, `${digest}\n`, join(work, "tag"));
-    if (!created && (await readDigest(tag)) !== digest) throw layerExists(reference);
-    return created;
   }
 
   /** Of its blobs; a layer that an image has twice counts twice. */
@@ -279,15 +308,9 @@ export class LayerStore {
     return bytes;
   }
 
-  async #addBlob(path: string): Promise<{ digest: string; bytes: number }> {
-    const hash = createHash("sha256");
-    let bytes = 0;
-    for await (const chunk of createReadStream(path, { highWaterMark: 1_048_576 })) {
-      if (!(chunk instanceof Uint8Array)) continue;
-      hash.update(chunk);
-      bytes += chunk.length;
-    }
-    const digest = `sha256:${hash.digest("hex")}`;
+  async #addBlob(path: string, work: string): Promise<FileDigest> {
+    const { digest, bytes } = await digestOfFile(path);
+    await leaseForWork(work, [digest]);
     // Replacing an equal blob is harmless: mounts keep the file they were made from.
     if ((await stat(this.blobPath(digest)).catch(() => undefined))?.size !== bytes) {
       await moveDurably(path, this.blobPath(digest));
@@ -296,66 +319,35 @@ export class LayerStore {
   }
 
   async #setAlias(alias: LayerReference, digest: string): Promise<void> {
-    const published = await readDigest(this.#referencePath("tags", alias));
-    if (published === digest) return;
-    if (published !== undefined) throw layerExists(alias);
-    await mkdir(dirname(this.#referencePath("aliases", alias)), { recursive: true });
-    await withWorkDirectory(join(this.directory, "tmp"), (work) =>
-      replaceDurably(this.#referencePath("aliases", alias), `${digest}\n`, join(work, "alias")),
-    );
+    if (!(await this.references.wantsAlias(alias, digest))) return;
+    await withWorkDirectory(this.paths.temporary, async (work) => {
+      await leaseForWork(work, [digest]);
+      await this.bringBack(digest);
+      await this.references.setAlias(alias, digest, work);
+    });
   }
 
-  async #digestOf(reference: LayerReference): Promise<string | undefined> {
-    return (
-      (await readDigest(this.#referencePath("tags", reference))) ??
-      (await readDigest(this.#referencePath("aliases", reference)))
-    );
-  }
-
-  async #listReferences(folder: "tags" | "aliases"): Promise<LayerReference[]> {
-    const references: LayerReference[] = [];
-    for (const name of await readdir(join(this.directory, folder))) {
-      for (const version of await readdir(join(this.directory, folder, name))) {
-        const reference = referenceOfFile(name, version);
-        if (reference !== undefined) references.push(reference);
-      }
+  async #readManifest(digest: string): Promise<Buffer> {
+    const path = this.paths.manifest(digest);
+    try {
+      return await readFile(path);
+    } catch (error) {
+      if (!isErrno(error, "ENOENT") || !(await bringBack(this.paths, path))) throw error;
+      return readFile(path);
     }
-    return references;
-  }
-
-  #referencePath(folder: "tags" | "aliases", reference: LayerReference): string {
-    return join(this.directory, folder, ...referenceFile(reference));
-  }
-
-  #manifestPath(digest: string): string {
-    return join(this.directory, "manifests", `${hexOf(digest)}.json`);
   }
 }
 
 /** Opens the layer store in `directory`, which is made when it is not there. */
 export async function openLayerStore(directory: string): Promise<LayerStore> {
   for (const folder of ["blobs/sha256", "manifests", "tags", "aliases"]) {
-    await mkdir(join(directory, folder), { recursive: true });
+    const path = join(directory, folder);
+    // A store may be one that can only be read.
+    if (!(await exists(path))) await mkdir(path, { recursive: true });
   }
   return new LayerStore(directory);
 }
 
-function hexOf(digest: string): string {
-  return digest.slice("sha256:".length);
-}
-
-async function readDigest(path: string): Promise<string | undefined> {
-  try {
-    return (await readFile(path, "utf8")).trim();
-  } catch (error) {
-    if (isErrno(error, "ENOENT")) return undefined;
-    throw error;
-  }
-}
-
-function layerExists(reference: LayerReference): DSecError {
-  return new DSecError(
-    "layer_exists",
-    `${formatReference(reference)} is published with other content; layers never change: choose another version`,
-  );
+async function exists(path: string): Promise<boolean> {
+  return (await stat(path).catch(() => undefined)) !== undefined;
 }
