@@ -20,6 +20,8 @@ export type Json = null | boolean | number | string | readonly Json[] | { readon
 export interface BackendCapabilities {
   /** `prepared`: the daemon composes a root directory; `image`: the backend has images of its own; `none`. */
   readonly root: "prepared" | "image" | "none";
+  /** Whether a workspace and toolkits can lie over the image. Without a root (`none`) they are taken and, like the image, not read. */
+  readonly composes: boolean;
   /** `prepared`: the daemon hands over a network namespace; `own`: the backend makes one; `none`. */
   readonly network: "prepared" | "own" | "none";
   /** Whether the disk limit is enforced (by the prepared root or by the backend). */

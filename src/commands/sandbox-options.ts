@@ -23,6 +23,12 @@ export const processOptions = {
 
 /** Flags that say what a sandbox is. What is not given is the fleet's to decide: defaults stand in the protocol. */
 export const sandboxOptions = {
+  workspace: text("--workspace <layer>", "layer of kind workspace, over the image"),
+  toolkits: many(
+    "--toolkit <layer>",
+    "layer of kind toolkit, over what is before it; may be repeated",
+    (given) => given,
+  ),
   name: text("--name <name>", "name of the sandbox; unique on the fleet"),
   labels: many("-l, --label <key=value>", "label; may be repeated", parseKeyValue),
   ...processOptions,
@@ -55,10 +61,12 @@ export async function specOf(
 ): Promise<SandboxSpecInput> {
   return {
     image,
+    toolkits: [...values.toolkits],
     labels: Object.fromEntries(values.labels),
     env: await environmentOf(values, io),
     networkRules: networkRules(values.allow, values.deny),
     ...defined({
+      workspace: values.workspace,
       name: values.name,
       hostname: values.hostname,
       backend: values.backend,

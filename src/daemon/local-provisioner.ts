@@ -10,7 +10,7 @@ import { LayerMounts } from "./layers/layer-mounts.ts";
 import { openLayerStore, type LayerStore } from "./layers/layer-store.ts";
 import { OverlayRoots } from "./layers/overlay-root.ts";
 import { SandboxNetwork, type NetworkLease } from "./network/sandbox-network.ts";
-import type { PreparedSandbox, Provisioner, ResolvedImage } from "./provisioner.ts";
+import type { ComposedRoot, PreparedSandbox, Provisioner, ResolvedImage } from "./provisioner.ts";
 import { openScratch, type Finding } from "./resources/open-scratch.ts";
 import { throwIfCancelled } from "./resources/program.ts";
 import type { Scratch, ScratchDirectory } from "./resources/scratch.ts";
@@ -135,7 +135,7 @@ export class LocalProvisioner implements Provisioner {
 
   async prepare(
     id: string,
-    image: ResolvedImage,
+    root: ComposedRoot,
     options: { diskBytes: number; network: boolean },
     signal: AbortSignal,
   ): Promise<PreparedSandbox> {
@@ -147,7 +147,7 @@ export class LocalProvisioner implements Provisioner {
     try {
       if (options.network) assets.lease = await need(this.#network).acquire(signal);
       const paths: string[] = [];
-      for (const layer of image.layers) {
+      for (const layer of root.layers) {
         paths.push(await mounts.acquire(layer));
         assets.layers.push(layer);
       }
@@ -155,7 +155,7 @@ export class LocalProvisioner implements Provisioner {
       throwIfCancelled(signal);
       roots.mount(id, paths, assets.scratch.path);
       if (assets.lease !== undefined) writeFileSync(join(roots.pathOf(id), linkFile), assets.lease.link);
-      return this.#prepared(id, recordOf(image, assets), assets);
+      return this.#prepared(id, recordOf(root, assets), assets);
     } catch (error) {
       await this.#releaseOf(id, assets)();
       if (error instanceof DSecError) throw error;
@@ -273,8 +273,8 @@ export class LocalProvisioner implements Provisioner {
   }
 }
 
-function recordOf(image: ResolvedImage, { lease }: Assets): SandboxRecord {
-  const { layers, config } = image;
+function recordOf(root: ComposedRoot, { lease }: Assets): SandboxRecord {
+  const { layers, config } = root;
   return { layers: [...layers], config, ...(lease !== undefined && { link: lease.link }) };
 }
 

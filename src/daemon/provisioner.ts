@@ -4,17 +4,23 @@
  */
 import type { Json, PreparedNetwork, PreparedRoot } from "../backends/backend.ts";
 import type { ImageConfig } from "./layers/images/image-manifest.ts";
+import type { LayerKind } from "../protocol/sandbox.ts";
 
 /** An image resolved to immutable layers. */
 export interface ResolvedImage {
   readonly reference: string;
   /** Content digest of the layers together, `sha256:…`. */
   readonly digest: string;
+  /** An image is a base. */
+  readonly kind: LayerKind;
   /** From the base upwards. */
   readonly layers: readonly string[];
   /** Defaults below the sandbox's own; of a layer without an image, empty. */
   readonly config: ImageConfig;
 }
+
+/** Different layers, from the base upwards, and what the base says of processes. */
+export type ComposedRoot = Pick<ResolvedImage, "layers" | "config">;
 
 export interface PreparedSandbox {
   /** What {@link Provisioner.adopt} needs after a restart of the daemon. */
@@ -42,7 +48,7 @@ export interface Provisioner {
    */
   prepare(
     id: string,
-    image: ResolvedImage,
+    root: ComposedRoot,
     options: { diskBytes: number; network: boolean },
     signal: AbortSignal,
   ): Promise<PreparedSandbox>;

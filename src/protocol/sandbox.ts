@@ -39,6 +39,21 @@ export type EndReason = z.infer<typeof EndReason>;
 export const ResourceClass = z.enum(["latency-sensitive", "best-effort"]);
 export type ResourceClass = z.infer<typeof ResourceClass>;
 
+/** A layer's place in a root: the base at the bottom, then the workspace, then the toolkits. */
+export const LayerKind = z.enum(["base", "workspace", "toolkit"]);
+export type LayerKind = z.infer<typeof LayerKind>;
+
+const LayerName = z.string().min(1).max(512);
+
+/** What a reference stood for when the sandbox was made. */
+export const ComposedLayer = z.object({
+  reference: z.string(),
+  kind: LayerKind,
+  /** Content digests, from the lowest upwards: an image may be several layers. */
+  digests: z.array(z.string()),
+});
+export type ComposedLayer = z.infer<typeof ComposedLayer>;
+
 const envName = z.string().regex(/^[^=\0]{1,256}$/, "must not be empty or contain '='");
 export const Env = z
   .record(
@@ -83,7 +98,11 @@ export const SandboxSpec = z.strictObject({
   /** Of the container backend; without it, the engine that has the image. */
   engine: Engine.optional(),
   /** `name`, `name:version`: a published layer, else an image of the Docker daemon. */
-  image: z.string().min(1).max(512),
+  image: LayerName,
+  /** A published layer of kind workspace: lies over the image. Paths that both have are merged, the upper one wins; it may delete what is below it. */
+  workspace: LayerName.optional(),
+  /** Published layers of kind toolkit: each lies over what is before it. */
+  toolkits: z.array(LayerName).max(64).default([]),
   name: SandboxName.optional(),
   labels: Labels.default({}),
   env: Env.default({}),
@@ -161,6 +180,8 @@ export const Sandbox = z.object({
   image: z.string(),
   /** What the image's tag stood for when the sandbox was made. */
   imageDigest: z.string().optional(),
+  /** What its root is composed of, from the base upwards: exact, resolved once. Absent where the backend has images of its own, or none. */
+  layers: z.array(ComposedLayer).optional(),
   name: z.string().optional(),
   labels: z.record(z.string(), z.string()),
   state: SandboxState,

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { Guest, GuestExec, GuestExecSpec, GuestExit } from "../../src/agent/guest.ts";
 import type { Limits, Running } from "../../src/backends/backend.ts";
 import { sandboxIdFrom } from "../../src/protocol/names.ts";
-import type { Harness, PreparedStart, SandboxWish } from "./harness.ts";
+import type { Harness, LayerTree, PreparedStart, SandboxWish } from "./harness.ts";
 
 export const MIB = 1_048_576;
 
@@ -43,7 +43,18 @@ export class Fixture {
 
   /** What was prepared is released when the start fails. */
   async startWish(wish: SandboxWish, signal: AbortSignal): Promise<StartedSandbox> {
-    const prepared = await this.harness.prepare(wish);
+    return this.#start(wish, await this.harness.prepare(wish), signal);
+  }
+
+  /** With a workspace and toolkits over the image. */
+  async startComposed(above: readonly LayerTree[]): Promise<StartedSandbox> {
+    const { harness } = this;
+    const wish = this.wish();
+    if (harness.prepareComposed === undefined) throw new Error("the harness composes nothing");
+    return this.#start(wish, await harness.prepareComposed(wish, above), never);
+  }
+
+  async #start(wish: SandboxWish, prepared: PreparedStart, signal: AbortSignal): Promise<StartedSandbox> {
     try {
       const running = await this.harness.backend.start(prepared.request, signal);
       this.#started.set(wish.id, { prepared, running });

@@ -7,6 +7,9 @@ export interface SandboxWish {
   readonly limits: Limits;
 }
 
+/** Texts by path. */
+export type LayerTree = Readonly<Record<string, string>>;
+
 /** A request with what stands behind it, e.g. a composed root. */
 export interface PreparedStart {
   readonly request: StartRequest;
@@ -21,6 +24,8 @@ export interface Harness {
   /** The backend now; another object after {@link restart}. */
   readonly backend: Backend;
   prepare(wish: SandboxWish): Promise<PreparedStart>;
+  /** Where the backend composes: over its image a workspace and then toolkits, each given as texts by path. */
+  prepareComposed?(wish: SandboxWish, above: readonly LayerTree[]): Promise<PreparedStart>;
   /** A request that cannot start, and the code it must be refused with. */
   prepareImpossible(wish: SandboxWish): Promise<PreparedStart & { readonly code: string }>;
   /** The daemon goes and a new one comes: the backend is closed and made anew. Sandboxes go on. */

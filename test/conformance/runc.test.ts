@@ -1,13 +1,14 @@
-import { readdir } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, readdir, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { vi } from "vitest";
 import { RuncBackend } from "../../src/backends/container/runc/runc-backend.ts";
+import { compose } from "../../src/daemon/layers/composition.ts";
 import { openLayerStore } from "../../src/daemon/layers/layer-store.ts";
 import { LocalProvisioner } from "../../src/daemon/local-provisioner.ts";
-import type { ResolvedImage } from "../../src/daemon/provisioner.ts";
+import type { ComposedRoot, ResolvedImage } from "../../src/daemon/provisioner.ts";
 import { temporaryNode, type TemporaryNode } from "../daemon/temporary-node.ts";
 import { never } from "./fixture.ts";
-import type { Harness, PreparedStart, SandboxWish } from "./harness.ts";
+import type { Harness, LayerTree, PreparedStart, SandboxWish } from "./harness.ts";
 import { cgroupsNamed } from "./leftover-cgroups.ts";
 import { conformance } from "./suite.ts";
 
@@ -24,9 +25,30 @@ class RuncHarness implements Harness {
     this.backend = new RuncBackend(node);
   }
 
-  async prepare({ id, hostname, limits }: SandboxWish): Promise<PreparedStart> {
+  async prepare(wish: SandboxWish): Promise<PreparedStart> {
+    return this.#prepareFrom(wish, this.#image);
+  }
+
+  async prepareComposed(wish: SandboxWish, above: readonly LayerTree[]): Promise<PreparedStart> {
+    const store = await openLayerStore(this.#node.layerStore);
+    const references: string[] = [];
+    for (const [index, tree] of above.entries()) {
+      const from = join(this.#node.directory, wish.id, `${index}`);
+      for (const [path, text] of Object.entries(tree)) {
+        await mkdir(dirname(join(from, path)), { recursive: true });
+        await writeFile(join(from, path), text);
+      }
+      const kind = index === 0 ? "workspace" : "toolkit";
+      references.push((await store.build({ reference: `${wish.id}-${index}:1`, kind, from })).reference);
+    }
+    const [workspace, ...toolkits] = references;
+    const resolve = (reference: string) => this.#provisioner.resolve(reference);
+    return this.#prepareFrom(wish, await compose(this.#image, { workspace, toolkits }, resolve));
+  }
+
+  async #prepareFrom({ id, hostname, limits }: SandboxWish, composed: ComposedRoot): Promise<PreparedStart> {
     const options = { diskBytes: limits.diskBytes, network: true };
-    const { root, network, started, release } = await this.#prepareRoot(id, options);
+    const { root, network, started, release } = await this.#prepareRoot(id, composed, options);
     return {
       request: { id, hostname, env: {}, root, limits, ...(network === undefined ? {} : { network }) },
       started,
@@ -69,11 +91,12 @@ class RuncHarness implements Harness {
 
   async #prepareRoot(
     id: string,
+    composed: ComposedRoot,
     options: { diskBytes: number; network: boolean },
   ): Promise<
     Pick<PreparedStart, "started" | "release"> & Pick<PreparedStart["request"], "root" | "network">
   > {
-    const prepared = await this.#provisioner.prepare(id, this.#image, options, never);
+    const prepared = await this.#provisioner.prepare(id, composed, options, never);
     return {
       root: prepared.root,
       ...(prepared.network === undefined ? {} : { network: prepared.network }),

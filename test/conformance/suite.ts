@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { adoptionSentences } from "./adoption-sentences.ts";
+import { compositionSentences } from "./composition-sentences.ts";
 import { execSentences } from "./exec-sentences.ts";
 import { fileSentences } from "./file-sentences.ts";
 import { Fixture } from "./fixture.ts";
@@ -53,6 +54,9 @@ export function conformance(subject: ConformanceSubject): void {
     });
     describe("files and ports", () => {
       fileSentences(suite);
+    });
+    describe("composition", () => {
+      compositionSentences(suite);
     });
     describe("lifecycle", () => {
       lifecycleSentences(suite);

@@ -1,8 +1,10 @@
-import { readFile, rm } from "node:fs/promises";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { openLayerStore } from "../../src/daemon/layers/layer-store.ts";
 import type { ExecList, LogLine } from "../../src/protocol/exec.ts";
 import type { NodeStatus } from "../../src/protocol/node.ts";
+import type { LayerKind } from "../../src/protocol/sandbox.ts";
 import { busybox, containerNode } from "./container-fixture.ts";
 import type { TestDaemon } from "./daemon-fixture.ts";
 
@@ -62,6 +64,66 @@ test("without an engine the layer store comes first, then Docker; an engine that
   await expect(
     daemon.place({ ...busybox, image: "dsec-test-busybox:latest", engine: "runc" }),
   ).rejects.toMatchObject({ code: "image_not_found" });
+});
+
+test("a root is composed of base, workspace and toolkits, recorded by digest, and stays what it was when tags move", async () => {
+  const node = await containerNode();
+  const store = await openLayerStore(node.node.layerStore);
+  const build = async (reference: string, kind: LayerKind, text: string): Promise<string> => {
+    const from = join(node.node.directory, reference.replace(":", "-"));
+    await mkdir(join(from, "opt"), { recursive: true });
+    await writeFile(join(from, "opt", "who"), text);
+    await writeFile(join(from, "opt", text), "");
+    return (await store.build({ reference, kind, from, tags: ["latest"] })).digest;
+  };
+  const repo = await build("repo:1", "workspace", "repo");
+  const [one, two] = [await build("one:1", "toolkit", "one"), await build("two:1", "toolkit", "two")];
+  const first = await node.start();
+  const spec = { ...busybox, workspace: "repo", toolkits: ["one", "two:1"] };
+  const sandbox = await first.place(spec);
+  const base = sandbox.imageDigest ?? "";
+  const layers = [
+    { reference: "busybox:latest", kind: "base", digests: [base] },
+    { reference: "repo:latest", kind: "workspace", digests: [repo] },
+    { reference: "one:latest", kind: "toolkit", digests: [one] },
+    { reference: "two:1", kind: "toolkit", digests: [two] },
+  ];
+  expect(sandbox).toMatchObject({ layers, spec: { workspace: "repo", toolkits: ["one", "two:1"] } });
+  const look = ["sh", "-c", "cat /opt/who; ls /opt"];
+  expect((await first.run(sandbox.id, look)).stdout).toBe("twoone\nrepo\ntwo\nwho\n");
+  const newer = await build("one:2", "toolkit", "newer");
+  expect((await first.get(sandbox.id)).layers).toEqual(layers);
+  await first.leave();
+
+  const second = await node.start();
+  expect((await second.get(sandbox.id)).layers).toEqual(layers);
+  expect((await second.run(sandbox.id, look)).stdout).toBe("twoone\nrepo\ntwo\nwho\n");
+  const next = await second.place(spec);
+  expect(next.layers?.[2]).toEqual({ reference: "one:latest", kind: "toolkit", digests: [newer] });
+  expect((await second.run(next.id, ["ls", "/opt"])).stdout).toBe("newer\nrepo\ntwo\nwho\n");
+  await second.stop(sandbox.id);
+  expect((await second.get(sandbox.id)).layers).toEqual(layers);
+});
+
+test("layers that cannot be composed leave no sandbox", async () => {
+  const node = await containerNode();
+  const dockerSocket = process.env["DSEC_TEST_DOCKER_SOCKET"] ?? "";
+  const daemon = await node.start({ backends: ["runc", "docker"], dockerSocket });
+  for (const [spec, code, message] of [
+    [{ workspace: "busybox" }, "invalid_argument", /busybox:latest is a base, not a workspace/],
+    [{ toolkits: ["nowhere:1"] }, "image_not_found", /no toolkit nowhere:1/],
+    [{ toolkits: ["a b"] }, "invalid_image_reference", /a b/],
+    [{ toolkits: Array(65).fill("busybox") }, "invalid_argument", /toolkits/],
+    [{ engine: "docker", image: "dsec-test-busybox:latest", workspace: "x" }, "unsupported", /engine runc/],
+    [{ image: "dsec-test-busybox:latest", toolkits: ["x"] }, "image_not_found", /nothing can be laid over/],
+  ] as const)
+    await expect(
+      daemon.place({ ...busybox, ...spec, toolkits: [...(("toolkits" in spec && spec.toolkits) || [])] }),
+    ).rejects.toMatchObject({
+      code,
+      message: expect.stringMatching(message) as string,
+    });
+  expect(await daemon.http.json("listSandboxes", { query: { all: true } })).toMatchObject({ items: [] });
 });
 
 test("the metrics show the pool of namespaces", async () => {

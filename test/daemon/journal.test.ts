@@ -43,6 +43,7 @@ test("everything that is written is there after the journal was opened again", a
     exitCode: 3,
     backendRecord: { pid: 7, list: [1, "a", null] },
     provisionerRecord: "opaque",
+    layers: [{ reference: "os:1", kind: "base", digests: ["sha256:1", "sha256:2"] }],
     idleDeadline: 5000,
     address: "10.0.0.2",
   });
@@ -69,6 +70,21 @@ test("everything that is written is there after the journal was opened again", a
   expect(second.events(id)).toEqual([event]);
   second.removeSandbox(id);
   expect([second.sandboxes(), second.execs(id), second.events(id)]).toEqual([[], [], []]);
+});
+
+test("a journal from before layers were recorded is brought up to date, and its sandboxes have none", async () => {
+  const path = await journalPath();
+  const first = open(path);
+  first.saveSandbox(record());
+  first.close();
+  const earlier = new DatabaseSync(path);
+  earlier.exec("ALTER TABLE sandboxes DROP COLUMN layers; PRAGMA user_version = 2");
+  earlier.close();
+  const layers = [{ reference: "os:1", kind: "base" as const, digests: ["sha256:1"] }];
+  const second = open(path);
+  expect(second.sandboxes()).toEqual([record()]);
+  second.saveSandbox(record({ layers }));
+  expect(second.sandboxes()).toEqual([record({ layers })]);
 });
 
 test("a renewal of a version that is no longer the one on disk changes nothing", async () => {

@@ -25,6 +25,7 @@ export class SimulatedBackend implements Backend {
   readonly kind = "simulated";
   readonly capabilities: BackendCapabilities = {
     root: "none",
+    composes: false,
     network: "none",
     diskLimit: false,
     updates: new Set(["memoryBytes", "cpus", "cpuLimit", "pids"]),

@@ -2,7 +2,7 @@ import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { z } from "zod";
 import type { Json } from "../../backends/backend.ts";
 import { Problem } from "../../protocol/problem.ts";
-import { EndReason, Engine, SandboxSpec, SandboxState } from "../../protocol/sandbox.ts";
+import { ComposedLayer, EndReason, Engine, SandboxSpec, SandboxState } from "../../protocol/sandbox.ts";
 import type { SandboxRecord } from "../lifecycle/sandbox-record.ts";
 
 const absent = <T extends z.ZodType>(schema: T) =>
@@ -21,6 +21,7 @@ const Row = z.object({
   problem: absent(json(Problem)),
   engine: absent(Engine),
   image_digest: absent(z.string()),
+  layers: absent(json(z.array(ComposedLayer))),
   address: absent(z.string()),
   created_at: z.number(),
   started_at: absent(z.number()),
@@ -50,6 +51,7 @@ export function sandboxFromRow(row: Record<string, SQLOutputValue>): SandboxReco
     problem: parsed.problem,
     engine: parsed.engine,
     imageDigest: parsed.image_digest,
+    layers: parsed.layers,
     address: parsed.address,
     createdAt: parsed.created_at,
     startedAt: parsed.started_at,
@@ -78,6 +80,7 @@ export function sandboxToRow(record: SandboxRecord): SQLInputValue[] {
     text(record.problem),
     record.engine ?? null,
     record.imageDigest ?? null,
+    text(record.layers),
     record.address ?? null,
     record.createdAt,
     record.startedAt ?? null,

@@ -1,5 +1,8 @@
 /** Rises with every change of the tables below; a journal of another version is refused. */
-export const schemaVersion = 2;
+/** Since version 3. */
+export const layersColumn = "ALTER TABLE sandboxes ADD COLUMN layers TEXT;";
+
+export const schemaVersion = 3;
 
 /** Since version 2. */
 export const sessionsTable = `
@@ -21,6 +24,7 @@ CREATE TABLE sandboxes (
   problem TEXT,
   engine TEXT,
   image_digest TEXT,
+  layers TEXT,
   address TEXT,
   created_at REAL NOT NULL,
   started_at REAL,

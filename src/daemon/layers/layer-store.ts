@@ -2,6 +2,7 @@ import { mkdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
 import { DSecError } from "../../protocol/errors.ts";
+import type { LayerKind } from "../../protocol/sandbox.ts";
 import type { ResolvedImage } from "../provisioner.ts";
 import { throwIfCancelled } from "../resources/program.ts";
 import { createDurably, moveDurably } from "./durable-file.ts";
@@ -10,7 +11,7 @@ import { digestOf } from "./digest.ts";
 import { digestOfFile, type FileDigest } from "./file-digest.ts";
 import { encodeImage, noConfig, type ImageManifest } from "./images/image-manifest.ts";
 import { leaseForWork, readLeases } from "./leases.ts";
-import { encodeManifest, layerBytes, Manifest, type LayerKind, type LayerManifest } from "./manifest.ts";
+import { encodeManifest, layerBytes, Manifest, type LayerManifest } from "./manifest.ts";
 import {
   formatReference,
   parseImageReference,
@@ -103,8 +104,8 @@ export class LayerStore {
         reference: formatReference(candidate),
         digest,
         ...(manifest.kind === "image"
-          ? { layers: manifest.layers, config: manifest.config }
-          : { layers: [digest], config: noConfig }),
+          ? { kind: "base", layers: manifest.layers, config: manifest.config }
+          : { kind: manifest.kind, layers: [digest], config: noConfig }),
       };
     }
     return undefined;

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { LayerKind } from "../../protocol/sandbox.ts";
 import { Digest } from "./digest.ts";
 import { ImageManifest } from "./images/image-manifest.ts";
 
@@ -11,7 +12,7 @@ export type Blob = z.infer<typeof Blob>;
  */
 export const LayerManifest = z.object({
   schema: z.literal(1),
-  kind: z.enum(["base", "workspace", "toolkit"]),
+  kind: LayerKind,
   /** A multi-device EROFS: an image of metadata, which a node keeps on its own disk, and blobs of file content. */
   format: z.literal("erofs"),
   metadata: Blob,
@@ -19,7 +20,6 @@ export const LayerManifest = z.object({
   data: z.array(Blob).max(16),
 });
 export type LayerManifest = z.infer<typeof LayerManifest>;
-export type LayerKind = LayerManifest["kind"];
 
 /** What lies in the store's folder of manifests. */
 export const Manifest = z.discriminatedUnion("kind", [LayerManifest, ImageManifest]);

@@ -3,13 +3,14 @@ import { DSecError } from "../../protocol/errors.ts";
 import { builtinPolicy, policyWith } from "../../protocol/network-policy.ts";
 import { formatRule } from "../../protocol/network-rule-text.ts";
 import type { Engine, SandboxSpec } from "../../protocol/sandbox.ts";
-import type { Provisioner, ResolvedImage } from "../provisioner.ts";
+import { compose, type Composition } from "../layers/composition.ts";
+import type { Provisioner } from "../provisioner.ts";
 
 /** Where a sandbox will run and from what. */
 export interface ImageChoice {
   readonly backend: Backend;
   /** Of backends with a prepared root. */
-  readonly layers: ResolvedImage | undefined;
+  readonly composition: Composition | undefined;
   /** What the image's tag stood for. */
   readonly digest: string | undefined;
 }
@@ -34,7 +35,7 @@ export async function chooseImage(
     if (spec.engine !== undefined)
       throw new DSecError("invalid_argument", `engine: only containers have an engine, not ${spec.backend}`);
     const backend = find(sources, spec);
-    return { backend, layers: undefined, digest: undefined };
+    return { backend, composition: undefined, digest: undefined };
   }
   const looked: string[] = [];
   for (const engine of spec.engine === undefined ? (["runc", "docker"] as const) : [spec.engine]) {
@@ -65,8 +66,12 @@ async function lookIn(
       looked.push("no layer store (this node does not offer runc)");
       return undefined;
     }
-    const layers = await sources.provisioner.resolve(spec.image);
-    if (layers !== undefined) return { backend, layers, digest: layers.digest };
+    const { provisioner } = sources;
+    const base = await provisioner.resolve(spec.image);
+    if (base !== undefined) {
+      const composition = await compose(base, spec, (reference) => provisioner.resolve(reference));
+      return { backend, composition, digest: base.digest };
+    }
     looked.push("the layer store");
     return undefined;
   }
@@ -74,16 +79,32 @@ async function lookIn(
     if (explicit) throw unavailable("containers by docker");
     return undefined;
   }
+  if (!backend.capabilities.composes && isComposed(spec)) {
+    if (explicit) throw cannotCompose();
+    looked.push("no Docker daemon (nothing can be laid over its images)");
+    return undefined;
+  }
   try {
     const image = await backend.findImage(spec.image, signal);
     // an image that docker is explicitly asked for may still be pulled
-    if (image !== undefined || explicit) return { backend, layers: undefined, digest: image?.digest };
+    if (image !== undefined || explicit) return { backend, composition: undefined, digest: image?.digest };
     looked.push("the Docker daemon");
   } catch (error) {
     if (explicit || !(error instanceof DSecError) || error.code !== "backend_unavailable") throw error;
     looked.push("no Docker daemon (none answers)");
   }
   return undefined;
+}
+
+function isComposed({ workspace, toolkits }: SandboxSpec): boolean {
+  return workspace !== undefined || toolkits.length > 0;
+}
+
+function cannotCompose(): DSecError {
+  return new DSecError(
+    "unsupported",
+    "the docker engine runs the images of a Docker daemon, which lays no further layers over them: a workspace and toolkits need engine runc",
+  );
 }
 
 function find(sources: ImageSources, spec: SandboxSpec): Backend {

@@ -1,6 +1,7 @@
 import type { Json } from "../../backends/backend.ts";
 import type { Problem } from "../../protocol/problem.ts";
 import type {
+  ComposedLayer,
   EndReason,
   Engine,
   Placement,
@@ -22,6 +23,8 @@ export interface SandboxRecord {
   problem: Problem | undefined;
   engine: Engine | undefined;
   imageDigest: string | undefined;
+  /** What its root is composed of, where the daemon composes it. */
+  layers: readonly ComposedLayer[] | undefined;
   address: string | undefined;
   readonly createdAt: number;
   startedAt: number | undefined;
@@ -49,6 +52,7 @@ export function newRecord({ id, owner, spec }: Placement, now: number): SandboxR
     problem: undefined,
     engine: spec.engine,
     imageDigest: undefined,
+    layers: undefined,
     address: undefined,
     createdAt: now,
     startedAt: undefined,
@@ -87,6 +91,7 @@ export function toSandbox(record: SandboxRecord, node: string, activeExecs: numb
     ...known({
       engine: record.engine,
       imageDigest: record.imageDigest,
+      layers: record.layers === undefined ? undefined : [...record.layers],
       name: record.spec.name,
       endReason: record.endReason,
       exitCode: record.exitCode,

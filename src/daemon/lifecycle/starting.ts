@@ -10,7 +10,7 @@ import { chooseImage, type ImageChoice, type ImageSources } from "./image-choice
 import type { LeakSweep } from "./leak-sweep.ts";
 import { limitsOf } from "./limits.ts";
 import type { Metrics } from "../metrics.ts";
-import { newRecord } from "./sandbox-record.ts";
+import { newRecord, type SandboxRecord } from "./sandbox-record.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 import type { Semaphore } from "../semaphore.ts";
@@ -123,12 +123,12 @@ export class Starting {
   }
 
   async #launch(entry: SandboxEntry, choice: ImageChoice, signal: AbortSignal): Promise<Running> {
-    const { backend, layers } = choice;
+    const { backend, composition } = choice;
     const { id, spec } = entry.record;
-    if (layers !== undefined)
+    if (composition !== undefined)
       entry.prepared = await this.#parts.provisioner?.prepare(
         id,
-        layers,
+        composition,
         { diskBytes: limitsOf(spec).diskBytes, network: backend.capabilities.network === "prepared" },
         signal,
       );
@@ -213,11 +213,12 @@ function rootOf(backend: Backend, spec: SandboxSpec): StartRequest["root"] {
   return backend.capabilities.root === "image" ? { type: "image", reference: spec.image } : { type: "none" };
 }
 
-function beginChanges({ backend, digest }: ImageChoice): {
-  engine: Backend["engine"];
-  imageDigest: string | undefined;
-} {
-  return { engine: backend.engine, imageDigest: digest };
+function beginChanges({
+  backend,
+  digest,
+  composition,
+}: ImageChoice): Pick<SandboxRecord, "engine" | "imageDigest" | "layers"> {
+  return { engine: backend.engine, imageDigest: digest, layers: composition?.parts };
 }
 
 function timeoutError(entry: SandboxEntry, ms: number): DSecError {

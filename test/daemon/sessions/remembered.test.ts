@@ -31,7 +31,7 @@ test("the journal keeps names of sessions, and one without them is brought up to
   const path = join(directory, "journal.sqlite");
   new Journal(path).close();
   const earlier = new DatabaseSync(path);
-  earlier.exec("DROP TABLE sessions; PRAGMA user_version = 1");
+  earlier.exec("DROP TABLE sessions; ALTER TABLE sandboxes DROP COLUMN layers; PRAGMA user_version = 1");
   earlier.close();
   const first = new Journal(path);
   first.addSession("a", "main");

@@ -37,6 +37,7 @@ export class DockerBackend implements Backend {
   readonly engine = "docker";
   readonly capabilities: BackendCapabilities = {
     root: "image",
+    composes: false,
     network: "own",
     diskLimit: false,
     updates: new Set(["memoryBytes", "cpus", "cpuLimit", "pids"]),
@@ -71,7 +72,7 @@ export class DockerBackend implements Backend {
 
   async start(request: StartRequest, signal: AbortSignal): Promise<DockerSandbox> {
     if (request.root.type !== "image") {
-      throw new DSecError("start_failed", "the docker engine starts from images only");
+      throw new DSecError("unsupported", "the docker engine starts from images of its Docker daemon only");
     }
     if (this.#starting.has(request.id)) {
       throw new DSecError("conflict", `sandbox ${request.id} is being started already`);

@@ -31,6 +31,7 @@ export class RuncBackend implements Backend {
   readonly engine = "runc";
   readonly capabilities: BackendCapabilities = {
     root: "prepared",
+    composes: true,
     network: "prepared",
     diskLimit: true,
     updates: new Set(["memoryBytes", "cpus", "cpuLimit", "pids"]),
