@@ -85,7 +85,7 @@ const ROWS: Row[] = [
   {
     folder: "src/scheduler/coordinator/",
     imports: ["src/scheduler/", "src/protocol/", "src/wire/", "src/wire/server/"],
-    because: "it meets daemons over the wire only, also when both live in one process",
+    because: "it meets daemons by the wire's requests only, also where it hands them over in one process",
   },
   {
     folder: "src/daemon/",

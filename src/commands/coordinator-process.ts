@@ -4,19 +4,15 @@ import type { Settings } from "../sdk/settings.ts";
 import { packageVersion } from "./package-version.ts";
 import { defined } from "./sandbox-options.ts";
 
-/** A node that the coordinator knows from the start. */
-export interface StaticNode {
-  readonly name: string;
-  readonly address: string;
-  readonly token: string;
-}
+type CoordinatorModule = typeof import("../scheduler/coordinator/coordinator.ts");
 
 export interface CoordinatorStart {
   readonly settings: Settings;
   /** Beside the local socket. */
   readonly listen: readonly string[];
   readonly tls: { readonly cert: string; readonly key: string } | undefined;
-  readonly nodes: readonly StaticNode[];
+  /** Those that it knows from the start. */
+  readonly nodes: Parameters<CoordinatorModule["startCoordinator"]>[0]["nodes"];
   readonly nodeCa?: string | undefined;
   readonly logLevel?: string | undefined;
   /** Called when a client has asked for the end. */

@@ -81,7 +81,7 @@ async function start(options: UpValues, settings: Settings): Promise<LocalFleet>
       settings,
       listen,
       tls,
-      nodes: [{ name, address: daemon.address, token }],
+      nodes: [{ name, address: daemon.address, token, local: daemon.server }],
       logLevel,
       onShutdown: () => asked.resolve(),
     });

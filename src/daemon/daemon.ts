@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { type Logger, pino } from "pino";
 import { agentBinaryPath } from "../agent/agent-binary.ts";
 import { createBackends } from "../backends/registry.ts";
+import type { LocalServer } from "../wire/server/handover.ts";
 import { WireServer } from "../wire/server/server.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { assemble, type Daemon } from "./assembly.ts";
@@ -33,6 +34,8 @@ export interface RunningDaemon {
   readonly name: string;
   /** Where it listens, as a client would give it. */
   readonly address: string;
+  /** For a coordinator in the same process. */
+  readonly server: LocalServer;
   /** Resolves when every sandbox of the journal was taken up again or reported lost. */
   readonly recovered: Promise<void>;
   /** What keeps containers from working here, as a sentence; undefined where they work, or are not wanted. */
@@ -109,6 +112,7 @@ export async function startDaemon(
     return {
       name: options.name,
       address,
+      server,
       recovered,
       shortcoming,
       close: async (how) => (closing ??= close(how?.stopSandboxes ?? false)),

@@ -22,6 +22,8 @@ interface FleetOptions {
   readonly coordinator?: Partial<CoordinatorOptions>;
   /** PEM that the client trusts. */
   readonly ca?: string;
+  /** Whether the coordinator hands requests over to its nodes, as `dsec up` does; else they meet on sockets only. */
+  readonly handsOver?: boolean;
 }
 
 /** A fleet of simulated nodes and their coordinator, in this process but over real sockets. Gone after the test. */
@@ -32,18 +34,20 @@ export class TestFleet {
   readonly nodeToken = nodeToken;
   readonly #names: readonly string[];
   readonly #ca: string | undefined;
+  readonly #handsOver: boolean;
   #coordinator: Coordinator | undefined;
   #client: DSecClient | undefined;
 
-  private constructor(dir: string, names: readonly string[], ca: string | undefined) {
+  private constructor(dir: string, names: readonly string[], { ca, handsOver = false }: FleetOptions) {
     this.dir = dir;
+    this.#handsOver = handsOver;
     this.#names = names;
     this.#ca = ca;
   }
 
   static async start(names: readonly string[] = ["n1"], options: FleetOptions = {}): Promise<TestFleet> {
     const dir = await mkdtemp(join(tmpdir(), "dsec-fleet-"));
-    const fleet = new TestFleet(dir, names, options.ca);
+    const fleet = new TestFleet(dir, names, options);
     onTestFinished(async () => fleet.#dispose());
     for (const name of names) await fleet.startNode(name, options.daemon);
     await fleet.startCoordinator(options.coordinator);
@@ -99,6 +103,7 @@ export class TestFleet {
         name,
         address: `unix:${join(this.dir, name, "run", "daemon.sock")}`,
         token: nodeToken,
+        local: this.#handsOver ? this.daemons.get(name)?.server : undefined,
       })),
       version: "0.0.0",
       log,

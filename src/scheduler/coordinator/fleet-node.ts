@@ -1,10 +1,13 @@
 import type { NodeList, NodeRegistration, NodeStatus } from "../../protocol/node.ts";
 import { HttpClient } from "../../wire/client/http-client.ts";
+import type { LocalServer } from "../../wire/server/handover.ts";
 import type { NodeSnapshot, PlacedRecently } from "../core/snapshot.ts";
 
 export interface NodeOptions extends NodeRegistration {
   /** PEM of the authority behind an https address. */
   readonly ca?: string | Buffer | undefined;
+  /** The node's own server, where it lives in this process. */
+  readonly local?: LocalServer | undefined;
 }
 
 /** A node as the coordinator knows it: how to reach it, what it last said, and what was sent there since. */
@@ -14,16 +17,18 @@ export class FleetNode {
   readonly token: string;
   readonly ca: string | Buffer | undefined;
   readonly client: HttpClient;
+  readonly #local: LocalServer | undefined;
   #status: NodeStatus | undefined;
   #lastSeen: number | undefined;
   #unreachable: string | undefined;
   readonly #recent = new Set<{ readonly load: PlacedRecently; settledAt: number | undefined }>();
 
-  constructor({ name, address, token, ca }: NodeOptions) {
+  constructor({ name, address, token, ca, local }: NodeOptions) {
     this.name = name;
     this.address = address;
     this.token = token;
     this.ca = ca;
+    this.#local = local;
     this.client = new HttpClient({
       address,
       token,
@@ -31,6 +36,11 @@ export class FleetNode {
       connectTimeoutMs: 5000,
       ...(ca === undefined ? {} : { ca }),
     });
+  }
+
+  /** The node's server, where requests can be handed over to it without a connection. */
+  get local(): LocalServer | undefined {
+    return this.#local?.closing.aborted === false ? this.#local : undefined;
   }
 
   /** Whether its last probe was answered. */

@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:
 import { pipeline } from "node:stream/promises";
 import { contentRoutes, maxBodyBytes, type RouteName, routePath } from "../../protocol/routes.ts";
 import type { RawCall } from "../../wire/server/call.ts";
+import { readdress } from "../../wire/server/handover.ts";
 import { bodyTooLarge } from "../../wire/server/problems.ts";
 import { locate } from "./locate.ts";
 import type { Registry } from "./registry.ts";
@@ -11,7 +12,7 @@ const answerMs = 120_000;
 
 /**
  * Passes a request on to the node of its sandbox and the answer back, both unread and no faster than the other end takes them.
- * A client that goes away cuts the request; an answer that breaks off cuts the client's.
+ * A client that goes away cuts the request; an answer that breaks off cuts the client's. A node in this process gets the request itself.
  */
 export async function forward(registry: Registry, route: RouteName, call: RawCall): Promise<void> {
   const { request, response, signal } = call;
@@ -20,11 +21,21 @@ export async function forward(registry: Registry, route: RouteName, call: RawCal
   const isContent = (contentRoutes as readonly RouteName[]).includes(route);
   if (size > maxBodyBytes && !isContent) throw bodyTooLarge();
   const { node, ref } = await locate(registry, call.params["ref"] ?? "", signal);
-  const hasBody = size > 0 || request.headers["transfer-encoding"] !== undefined;
+  const path = routePath(route, { ...call.params, ref }) + queryOf(request);
+  const headers = { ...passedOn(request.headers), "x-request-id": call.requestId };
+  const coding = request.headers["transfer-encoding"];
+  const { local } = node;
+  if (local !== undefined) {
+    const own = { ...headers, authorization: `Bearer ${node.token}` };
+    const all = coding === undefined ? own : { ...own, "transfer-encoding": coding };
+    local.take(readdress(request, { path, headers: all }), response);
+    return;
+  }
+  const hasBody = size > 0 || coding !== undefined;
   const outgoing = {
     method: request.method ?? "GET",
-    path: routePath(route, { ...call.params, ref }) + queryOf(request),
-    headers: { ...passedOn(request.headers), "x-request-id": call.requestId },
+    path,
+    headers,
     body: hasBody ? request : undefined,
     ...(request.headers.trailer === undefined ? {} : { trailers: () => textOf(request.trailers) }),
     signal,

@@ -5,6 +5,7 @@ import { type RouteName, routePath } from "../../protocol/routes.ts";
 import { parseAddress } from "../../wire/address.ts";
 import { connectionError } from "../../wire/client/connection-error.ts";
 import { connectEvent, openSocket } from "../../wire/client/half-open-socket.ts";
+import { readdress } from "../../wire/server/handover.ts";
 import type { Upgrade } from "../../wire/server/upgrades.ts";
 import type { FleetNode } from "./fleet-node.ts";
 import { locate } from "./locate.ts";
@@ -26,24 +27,29 @@ const passedOn = [
 /**
  * Hands the connection of an exec, an attachment or a tunnel over to the sandbox's node: sends the upgrade request there, then joins the two sockets. The node's
  * 101 or refusal passes through like everything after it. Half-closes, errors and back-pressure pass too; nothing is
- * kept here but what the sockets hold.
+ * kept here but what the sockets hold. A node in this process gets the client's socket itself.
  */
 export async function splice(registry: Registry, route: RouteName, upgrade: Upgrade): Promise<void> {
   const { request, socket: client, head, params, closing } = upgrade;
   const located = locate(registry, params["ref"] ?? "");
   const { node, ref } = located instanceof Promise ? await located : located;
+  const path = routePath(route, { ...params, ref });
+  const given = passedOn.flatMap((name) => {
+    const value = request.headers[name];
+    return typeof value === "string" ? [[name, value] as const] : [];
+  });
+  const headers = { host: node.name, authorization: `Bearer ${node.token}`, ...Object.fromEntries(given) };
+  if (node.local !== undefined) {
+    node.local.takeUpgrade(readdress(request, { path, headers }), client, head);
+    return;
+  }
   const upstream = await connect(node);
   if (client.destroyed) {
     upstream.destroy();
     return;
   }
-  const lines = passedOn.flatMap((name) => {
-    const value = request.headers[name];
-    return typeof value === "string" ? [`${name}: ${value}\r\n`] : [];
-  });
-  upstream.write(
-    `GET ${routePath(route, { ...params, ref })} HTTP/1.1\r\nhost: ${node.name}\r\nauthorization: Bearer ${node.token}\r\n${lines.join("")}\r\n`,
-  );
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  upstream.write(`GET ${path} HTTP/1.1\r\n${lines.join("")}\r\n`);
   if (head.length > 0) upstream.write(head);
   join(client, upstream, closing);
 }

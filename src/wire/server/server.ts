@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
@@ -28,6 +29,7 @@ import { writeNdjson } from "./ndjson.ts";
 import { openApiDocument } from "./openapi.ts";
 import { asDSecError, problemHeaders, sendProblem, sendRawProblem } from "./problems.ts";
 import { matchPath } from "./route-match.ts";
+import type { LocalServer } from "./handover.ts";
 import { type UpgradeHandler, Upgrades } from "./upgrades.ts";
 import { parsePart } from "./validation.ts";
 
@@ -47,7 +49,7 @@ const closeGraceMs = 2000;
  * The HTTP server of coordinator and daemon: routes by name from the route table, validated by their contracts;
  * authentication, problems, upgrades, listening and closing are the same for both.
  */
-export class WireServer {
+export class WireServer implements LocalServer {
   readonly #app: FastifyInstance;
   readonly #log: FastifyBaseLogger;
   readonly #below = new BelowRoutes();
@@ -208,6 +210,14 @@ export class WireServer {
     );
     this.#listeners.push(listener);
     return listener.address;
+  }
+
+  take(request: IncomingMessage, response: ServerResponse): void {
+    void this.#route(request, response);
+  }
+
+  takeUpgrade(request: IncomingMessage, socket: Socket, head: Buffer): void {
+    this.#upgrades.take(request, socket, head);
   }
 
   /** Stops accepting, ends watches and other long answers, lets the rest finish for two seconds, then cuts what is left. */

@@ -1,6 +1,5 @@
 import type { IncomingMessage, Server } from "node:http";
 import type { Socket } from "node:net";
-import type { Duplex } from "node:stream";
 import { DSecError } from "../../protocol/errors.ts";
 import { type RouteName, routes } from "../../protocol/routes.ts";
 import type { Authenticator } from "./authentication.ts";
@@ -11,7 +10,7 @@ import { matchPath } from "./route-match.ts";
 /** An authenticated upgrade request. The handler owns the socket, and everything that is written to it. */
 export interface Upgrade {
   readonly request: IncomingMessage;
-  readonly socket: Duplex;
+  readonly socket: Socket;
   readonly head: Buffer;
   readonly params: Readonly<Record<string, string>>;
   /** Aborts when the server closes; what is still open shortly after is cut. */
@@ -24,7 +23,7 @@ export type UpgradeHandler = (upgrade: Upgrade) => void | Promise<void>;
 /** Hands upgrade requests to the owners of their routes; remembers the sockets so that a close can end them. */
 export class Upgrades {
   readonly #handlers = new Map<RouteName, UpgradeHandler>();
-  readonly #sockets = new Set<Duplex>();
+  readonly #sockets = new Set<Socket>();
   readonly #authenticate: Authenticator;
   readonly #below: BelowRoutes;
   readonly #closing: AbortSignal;
@@ -40,9 +39,13 @@ export class Upgrades {
   }
 
   attach(server: Server): void {
-    server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) => {
-      void this.#upgrade(request, socket, head);
-    });
+    server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) =>
+      this.take(request, socket, head),
+    );
+  }
+
+  take(request: IncomingMessage, socket: Socket, head: Buffer): void {
+    void this.#upgrade(request, socket, head);
   }
 
   /** Open upgraded connections. */
