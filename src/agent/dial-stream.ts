@@ -100,7 +100,7 @@ class DialStream extends Duplex implements Channel {
       return;
     }
     const details = { target: this.#target, errno: errnoName(errno) };
-    this.destroy(new DSecError("connection_lost", `the connection to ${this.#target} broke`, { details }));
+    this.#break(new DSecError("connection_lost", `the connection to ${this.#target} broke`, { details }));
   }
 
   #lose(error: Error): void {
@@ -108,8 +108,13 @@ class DialStream extends Duplex implements Channel {
       this.connected.reject(error);
       this.destroy();
     } else {
-      this.destroy(error);
+      this.#break(error);
     }
+  }
+
+  /** Whoever awaits this stream must have a chance to listen before it fails: without a listener its error would end the process. */
+  #break(error: Error): void {
+    setImmediate(() => this.destroy(error));
   }
 }
 

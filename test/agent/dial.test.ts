@@ -1,9 +1,12 @@
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { createServer, type Server, type Socket } from "node:net";
+import { constants } from "node:os";
+import { duplexPair } from "node:stream";
 import { setImmediate } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { AgentConnection } from "../../src/agent/connection.ts";
+import { AgentConnection } from "../../src/agent/connection.ts";
+import { encodeFrame, FrameType } from "../../src/agent/frame.ts";
 import { type RunningAgent, startAgent } from "./agent-fixture.ts";
 
 let agent: RunningAgent;
@@ -201,4 +204,29 @@ test("a connection that is dropped before its end was sent is reset, one that wa
     } else stream.destroy();
     expect(await seen.promise).toBe(expected);
   }
+});
+
+test("a connection that is reset as soon as it is made breaks after its caller has it", async () => {
+  const [host, inside] = duplexPair();
+  const nonceAt = 13;
+  inside.once("data", (hello: Buffer) => {
+    const answer = Buffer.alloc(24);
+    answer.writeUInt32LE(1);
+    answer.set(hello.subarray(nonceAt, nonceAt + 16), 4);
+    inside.write(encodeFrame(FrameType.helloAck, 0, answer));
+    // both in one piece, as the agent sends what has happened by the time it writes
+    inside.once("data", () => {
+      const exit = Buffer.alloc(22);
+      exit[0] = 1;
+      exit.writeUInt32LE(constants.errno.ECONNRESET, 1);
+      const started = encodeFrame(FrameType.started, 1, Buffer.alloc(12));
+      inside.write(Buffer.concat([started, encodeFrame(FrameType.exit, 1, exit)]));
+    });
+  });
+  const options = { resync: false, signal: AbortSignal.timeout(20_000) };
+  const scripted = await AgentConnection.open(host, options);
+  const stream = await scripted.dial(80);
+  const [error] = (await once(stream, "error")) as [Error];
+  expect(error).toMatchObject({ code: "connection_lost", details: { errno: "ECONNRESET" } });
+  scripted.close();
 });
