@@ -24,8 +24,8 @@ enum { PROC = 0x9fa0, SYS = 0x62656572, DEVPTS = 0x1cd1, CGROUP = 0x27e0eb, CGRO
 static DIR *levels[DEPTH_MAX];
 static size_t name_lengths[DEPTH_MAX];
 static int depth;
-/* Of the entry that is looked at, in the archive. */
-static char name[TAR_PATH_MAX];
+/* Of the entry that is looked at, in the archive. One that proves too long as a directory's has a slash and the end beyond. */
+static char name[TAR_PATH_MAX + 1];
 static uint64_t entries, bytes, sent;
 
 static uint8_t message[1 + DATA_PREFIX + DATA_MAX];
