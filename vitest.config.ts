@@ -12,6 +12,8 @@ export default defineConfig({
   test: {
     testTimeout: 60_000,
     hookTimeout: 120_000,
+    // a loaded machine takes its time; what holds is seen at once all the same
+    expect: { poll: { timeout: 30_000, interval: 20 } },
     projects: [
       {
         extends: true,

@@ -24,16 +24,23 @@ async function smallDisk() {
   };
 }
 
+/** Writes to the journal until it has no room left in its pages. @returns the refusal */
+async function untilRefused(daemon: TestDaemon): Promise<unknown> {
+  for (let attempt = 0; attempt < 200; attempt += 1)
+    try {
+      await daemon.place({ env: { BIG: "x".repeat(20_000) } });
+    } catch (error) {
+      return error;
+    }
+  throw new Error("the disk took everything");
+}
+
 test("a full disk refuses new sandboxes by name; those that run can be used and stopped", async () => {
   const disk = await smallDisk();
   const daemon = await TestDaemon.start({ dir: disk.dir, dataDir: disk.dataDir });
   const { id } = await daemon.place();
   await disk.fill();
-  const refusals: unknown[] = [];
-  // the journal has a little room left in its pages
-  for (let attempt = 0; attempt < 200 && refusals.length === 0; attempt += 1)
-    await daemon.place({ env: { BIG: "x".repeat(20_000) } }).catch((error: unknown) => refusals.push(error));
-  expect(refusals).toMatchObject([{ code: "disk_full" }]);
+  expect(await untilRefused(daemon)).toMatchObject({ code: "disk_full" });
   const { items } = await daemon.http.json<SandboxList>("listSandboxes");
   expect(items.every(({ state }) => state === "running")).toBe(true);
 
@@ -41,4 +48,33 @@ test("a full disk refuses new sandboxes by name; those that run can be used and 
   expect(await daemon.stop(id)).toMatchObject({ state: "stopped", endReason: "stopped" });
   await disk.empty();
   expect(await daemon.place()).toMatchObject({ state: "running" });
+});
+
+test("a full disk keeps no sandbox from ending: what cannot be forgotten is so later", async () => {
+  const disk = await smallDisk();
+  const daemon = await TestDaemon.start({ dir: disk.dir, dataDir: disk.dataDir, maxEnded: 0 });
+  const { id } = await daemon.place({ name: "mine" });
+  await disk.fill();
+  await untilRefused(daemon);
+  expect(await daemon.stop(id)).toMatchObject({ state: "stopped", endReason: "stopped" });
+  await expect(daemon.remove(id)).rejects.toMatchObject({ code: "disk_full" });
+  // its name is still its own, so that the journal never has two of it
+  await expect(daemon.place({ name: "mine" })).rejects.toMatchObject({ code: "name_taken" });
+  await disk.empty();
+  await daemon.stop((await daemon.place()).id);
+  await expect(daemon.get(id)).rejects.toMatchObject({ code: "not_found" });
+});
+
+test("a command that a full disk cannot write down is refused, and does not run on unseen", async () => {
+  const disk = await smallDisk();
+  const daemon = await TestDaemon.start({ dir: disk.dir, dataDir: disk.dataDir });
+  const { id } = await daemon.place();
+  await disk.fill();
+  await untilRefused(daemon);
+  for (const spec of [{ detach: true }, { endsSandbox: true }]) {
+    const { status } = await daemon.run(id, ["sleep", "1000"], { ...spec, env: { BIG: "x".repeat(60_000) } });
+    expect(status).toMatchObject({ type: "error", problem: { code: "disk_full" } });
+  }
+  await expect.poll(async () => (await daemon.get(id)).activeExecs).toBe(0);
+  expect(await daemon.get(id)).toMatchObject({ state: "running" });
 });

@@ -114,17 +114,6 @@ test("the number of events of a sandbox is bounded", async () => {
   expect(times).toEqual(Array.from({ length: 200 }, (_, index) => 300 + index));
 });
 
-test("a change in several steps happens whole or not at all", async () => {
-  const journal = open(await journalPath());
-  const change = (): void =>
-    journal.transaction(() => {
-      journal.saveSandbox(record());
-      throw new Error("halfway");
-    });
-  expect(change).toThrowError("halfway");
-  expect(journal.sandboxes()).toEqual([]);
-});
-
 test("one process at a time has the journal", async () => {
   const path = await journalPath();
   const first = open(path);

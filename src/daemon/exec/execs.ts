@@ -40,6 +40,9 @@ const drainMs = 2000;
 /** Milliseconds to wait for the backend's word on why a guest was lost. */
 const verdictMs = 2000;
 
+type Signs = Omit<ExitCircumstances, "now">;
+const nothingAmiss: Signs = { oomRose: false, diskFull: false };
+
 /** The execs of this node: started, watched to their end, recorded, and written down. */
 export class Execs {
   readonly history: ExecHistory;
@@ -109,6 +112,8 @@ export class Execs {
       if (isJournaled(spec)) this.history.started(entry, exec);
       return exec;
     } catch (error) {
+      // nobody would know of a command that runs and could not be written down
+      entry.execs.get(id)?.kill("refusal");
       await recorder?.close();
       if (recorder !== undefined && !entry.execs.has(id)) await recordings.remove(entry.id, id);
       throw error;
@@ -127,7 +132,7 @@ export class Execs {
   async vanished(entry: SandboxEntry, exec: LiveExec): Promise<void> {
     await exec.recorder?.close();
     this.history.ended(entry, exec, undefined);
-    if (exec.spec.endsSandbox) this.#parts.endsWith(entry, exec, undefined);
+    this.#endSandbox(entry, exec, undefined);
     exec.finish.reject(new DSecError("agent_lost", "the command was gone after a restart of the daemon"));
   }
 
@@ -175,16 +180,14 @@ export class Execs {
   }
 
   async #exited(entry: SandboxEntry, exec: LiveExec, guest: GuestExec, exit: GuestExit): Promise<void> {
-    const isPlain = exit.code === 0 && exit.signal === undefined;
-    const circumstances = isPlain
-      ? { oomRose: false, diskFull: false, now: this.#parts.clock.now() }
-      : await this.#circumstances(entry, exit);
     if (exec.recorder !== undefined) await exec.recorder.close();
-    const known = execExit(exec, exit, circumstances);
+    const isPlain = exit.code === 0 && exit.signal === undefined;
+    const signs = isPlain ? nothingAmiss : await this.#signs(entry, exit);
+    const known = execExit(exec, exit, { ...signs, now: this.#parts.clock.now() });
     this.history.ended(entry, exec, known);
     this.#parts.metrics.execEnded(known.cause, known.durationMs);
     this.#over(entry, exec);
-    if (exec.spec.endsSandbox) this.#parts.endsWith(entry, exec, known);
+    this.#endSandbox(entry, exec, known);
     exec.finish.resolve(known);
     guest.release();
   }
@@ -198,23 +201,32 @@ export class Execs {
     this.history.ended(entry, exec, undefined);
     metrics.execEnded("lost", clock.now() - exec.startedAt);
     this.#over(entry, exec);
-    if (exec.spec.endsSandbox) this.#parts.endsWith(entry, exec, undefined);
+    this.#endSandbox(entry, exec, undefined);
     exec.finish.reject(lostError(entry, verdict === "late" ? undefined : verdict.value, cause));
+  }
+
+  /** A command whose start was refused after all is not the one that the sandbox was to end with. */
+  #endSandbox(entry: SandboxEntry, exec: LiveExec, exit: ExecExit | undefined): void {
+    if (exec.spec.endsSandbox && exec.killedBy !== "refusal") this.#parts.endsWith(entry, exec, exit);
   }
 
   #over(entry: SandboxEntry, exec: LiveExec): void {
     if (entry.execs.delete(exec.id)) this.#parts.activity.execsChanged(entry);
   }
 
-  async #circumstances(entry: SandboxEntry, exit: GuestExit): Promise<ExitCircumstances> {
-    const diskFull = exit.code !== 0 && (await (entry.prepared?.diskFull() ?? false));
-    let oomRose = false;
-    if (mayBeOom(exit) && entry.running !== undefined) {
+  /** Of a sandbox that has gone meanwhile there are none; how the command ended is known all the same. */
+  async #signs(entry: SandboxEntry, exit: GuestExit): Promise<Signs> {
+    try {
+      const diskFull = exit.code !== 0 && (await (entry.prepared?.diskFull() ?? false));
+      if (!mayBeOom(exit) || entry.running === undefined) return { oomRose: false, diskFull };
       const { oomKills } = await entry.running.usage();
-      oomRose = oomKills > entry.oomKills;
+      const oomRose = oomKills > entry.oomKills;
       entry.oomKills = oomKills;
+      return { oomRose, diskFull };
+    } catch (error) {
+      this.#parts.log.warn({ err: error, sandbox: entry.id }, "why a command ended could not be looked up");
+      return nothingAmiss;
     }
-    return { oomRose, diskFull, now: this.#parts.clock.now() };
   }
 }
 

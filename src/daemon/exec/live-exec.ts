@@ -11,7 +11,7 @@ export interface OutputTarget {
 }
 
 /** Who killed it, where it was us. */
-export type Killer = "disconnect" | "stop" | "protocol";
+export type Killer = "disconnect" | "stop" | "protocol" | "refusal";
 
 /** An exec that runs, or whose output has not drained. */
 export class LiveExec {

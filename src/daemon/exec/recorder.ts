@@ -1,6 +1,7 @@
 import { type FileHandle, open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { OutputStream } from "../../agent/guest.ts";
+import { DSecError } from "../../protocol/errors.ts";
 import {
   encodeFrameHeader,
   encodeHeader,
@@ -53,7 +54,7 @@ export class ExecRecorder {
   #broken = false;
   #closed = false;
   #version = 0;
-  #followers: (() => void)[] = [];
+  readonly #followers = new Set<() => void>();
 
   private constructor(options: RecorderOptions, file: FileHandle, position: RecorderPosition) {
     this.#options = options;
@@ -69,13 +70,18 @@ export class ExecRecorder {
       join(options.dir, String(position?.segment ?? 0)),
       position === undefined ? "w" : "r+",
     );
-    if (position !== undefined) {
-      await file.truncate(position.segmentBytes);
-      return new ExecRecorder(options, file, position);
+    try {
+      if (position !== undefined) {
+        await file.truncate(position.segmentBytes);
+        return new ExecRecorder(options, file, position);
+      }
+      const totals = { stdout: 0, stderr: 0 };
+      await file.write(encodeHeader(totals), 0, headerBytes, 0);
+      return new ExecRecorder(options, file, { segment: 0, segmentBytes: headerBytes, totals });
+    } catch (error) {
+      await file.close();
+      throw error;
     }
-    const totals = { stdout: 0, stderr: 0 };
-    await file.write(encodeHeader(totals), 0, headerBytes, 0);
-    return new ExecRecorder(options, file, { segment: 0, segmentBytes: headerBytes, totals });
   }
 
   /** Bytes of each stream that were taken so far. */
@@ -137,7 +143,10 @@ export class ExecRecorder {
     const limit = this.#segment === 0 ? headBytes : tailBytes / keptSegments;
     if (this.#segmentBytes >= limit) await this.#rotate(totalsBefore);
     const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
-    await this.#file?.writev([...chunks], this.#segmentBytes);
+    const written = await this.#file?.writev([...chunks], this.#segmentBytes);
+    // on a disk that is nearly full; the next frame must not lie behind a hole
+    if (written?.bytesWritten !== length)
+      throw new DSecError("disk_full", `a part of ${length} bytes could not be recorded`);
     this.#segmentBytes += length;
   }
 
@@ -153,21 +162,28 @@ export class ExecRecorder {
 
   #changed(): void {
     this.#version += 1;
-    for (const wake of this.#followers.splice(0)) wake();
+    for (const wake of this.#followers) wake();
   }
 
-  /** Resolves when the files are newer than `version`, or the recording is closed. */
-  async newer(version: number): Promise<void> {
-    if (this.#closed || this.#version > version) return;
-    await new Promise<void>((resolve) => this.#followers.push(resolve));
+  /** Resolves when the files are newer than `version`, the recording is closed, or `signal` aborts. */
+  async newer(version: number, signal: AbortSignal | undefined): Promise<void> {
+    if (this.#closed || this.#version > version || signal?.aborted === true) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const wake = (): void => resolve();
+    this.#followers.add(wake);
+    signal?.addEventListener("abort", wake, { once: true });
+    await promise;
+    this.#followers.delete(wake);
+    signal?.removeEventListener("abort", wake);
   }
 
   /** Ends the recording; resolves when everything is written. */
   async close(): Promise<void> {
     await this.#writing;
     this.#closed = true;
-    await this.#file?.close();
+    const file = this.#file;
     this.#file = undefined;
     this.#changed();
+    await file?.close();
   }
 }

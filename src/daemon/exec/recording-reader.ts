@@ -58,7 +58,7 @@ export async function* readFrames(
         isComplete = (await segmentsAfter(dir, segment.number)).length > 0;
         if (isComplete) continue;
         if (isClosed || recorder === undefined || signal?.aborted === true) return;
-        await changeOf(recorder, version, signal);
+        await recorder.newer(version, signal);
       }
       await segment.file.close();
       const { number } = segment;
@@ -89,18 +89,6 @@ export async function recordingPosition(dir: string): Promise<RecorderPosition> 
   } finally {
     await segment.file.close();
   }
-}
-
-async function changeOf(
-  recorder: ExecRecorder,
-  version: number,
-  signal: AbortSignal | undefined,
-): Promise<void> {
-  const aborted = Promise.withResolvers<void>();
-  const wake = (): void => aborted.resolve();
-  signal?.addEventListener("abort", wake, { once: true });
-  await Promise.race([recorder.newer(version), aborted.promise]);
-  signal?.removeEventListener("abort", wake);
 }
 
 /** The next segment whose header is whole. */

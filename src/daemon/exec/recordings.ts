@@ -1,5 +1,7 @@
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { isErrno } from "../../backends/linux/libc.ts";
+import { DSecError } from "../../protocol/errors.ts";
 import type { LogLine } from "../../protocol/exec.ts";
 import { ExecRecorder, type RecorderOptions } from "./recorder.ts";
 import { type PlacedFrame, readFrames, recordingPosition } from "./recording-reader.ts";
@@ -30,10 +32,16 @@ export class Recordings {
     this.#options = options;
   }
 
+  /** @throws DSecError `disk_full` */
   async create(sandbox: string, exec: string): Promise<ExecRecorder> {
     const options = this.#recorderOptions(sandbox, exec);
-    await mkdir(options.dir, { recursive: true, mode: 0o700 });
-    return ExecRecorder.open(options);
+    try {
+      await mkdir(options.dir, { recursive: true, mode: 0o700 });
+      return await ExecRecorder.open(options);
+    } catch (error) {
+      if (!isErrno(error, "ENOSPC", "EDQUOT")) throw error;
+      throw new DSecError("disk_full", "there is no room to record a command's output", { cause: error });
+    }
   }
 
   /** Goes on with a recording of an earlier daemon. */

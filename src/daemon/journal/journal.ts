@@ -82,9 +82,9 @@ export class Journal {
     return this.#write(() => this.#expireIdle.run(id, version, now)).changes === 1;
   }
 
-  /** Forgets a sandbox with its execs and events. */
+  /** Forgets a sandbox with its execs and events. @throws DSecError `disk_full`; nothing has changed then */
   removeSandbox(id: string): void {
-    this.transaction(() => {
+    this.#transaction(() => {
       this.#database.prepare("DELETE FROM events WHERE sandbox = ?").run(id);
       this.#database.prepare("DELETE FROM execs WHERE sandbox = ?").run(id);
       this.#database.prepare("DELETE FROM sessions WHERE sandbox = ?").run(id);
@@ -150,20 +150,23 @@ export class Journal {
     return this.#read(() => z.array(SandboxEvent).parse(rows));
   }
 
-  /** Several changes as one. */
-  transaction(change: () => void): void {
-    this.#database.exec("BEGIN IMMEDIATE");
-    try {
-      change();
-      this.#database.exec("COMMIT");
-    } catch (error) {
-      this.#database.exec("ROLLBACK");
-      throw error;
-    }
-  }
-
   close(): void {
     this.#database.close();
+  }
+
+  /** Several changes as one. */
+  #transaction(change: () => void): void {
+    this.#write(() => {
+      this.#database.exec("BEGIN IMMEDIATE");
+      try {
+        change();
+        this.#database.exec("COMMIT");
+      } catch (error) {
+        // a full disk has ended it already
+        if (this.#database.isTransaction) this.#database.exec("ROLLBACK");
+        throw error;
+      }
+    });
   }
 
   #write<T>(write: () => T): T {

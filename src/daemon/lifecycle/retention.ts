@@ -27,34 +27,42 @@ export class Retention {
     this.#ended.add(entry);
     if (entry.record.keptUntil !== undefined)
       this.#parts.deadlines.arm("purge", entry.id, entry.record.keptUntil);
-    while (this.#ended.size > this.#parts.maxEnded) {
-      const [oldest] = this.#ended;
-      if (oldest === undefined) break;
-      this.purge(oldest);
+    try {
+      this.#purgeSurplus();
+    } catch (error) {
+      // one sandbox's end must not fail for the record of another: the next end tries again
+      this.#parts.log.warn({ err: error }, "records of ended sandboxes could not be forgotten");
     }
   }
 
-  /** Forgets an ended sandbox. Its logs are deleted behind. */
-  purge(entry: SandboxEntry): void {
-    this.#ended.delete(entry);
+  #purgeSurplus(): void {
+    for (const oldest of this.#ended) {
+      if (this.#ended.size <= this.#parts.maxEnded) return;
+      this.#purge(oldest);
+    }
+  }
+
+  /** Forgets an ended sandbox. Its logs are deleted behind. @throws DSecError `disk_full` */
+  #purge(entry: SandboxEntry): void {
     this.#parts.sandboxes.forget(entry);
+    this.#ended.delete(entry);
     this.#removeLogs(entry.id).catch((error: unknown) => {
       this.#parts.log.warn({ err: error, sandbox: entry.id }, "logs could not be deleted");
     });
   }
 
-  /** Forgets an ended sandbox; resolves when its logs are gone too. */
+  /** Forgets an ended sandbox; resolves when its logs are gone too. @throws DSecError `disk_full` */
   async remove(entry: SandboxEntry): Promise<void> {
-    this.#ended.delete(entry);
     this.#parts.sandboxes.forget(entry);
+    this.#ended.delete(entry);
     await this.#removeLogs(entry.id);
   }
 
-  /** Whether a deadline to purge still stands. Returns when to look again. */
+  /** Whether a deadline to purge still stands. Returns when to look again. @throws DSecError `disk_full` */
   due(entry: SandboxEntry, now: number): number | undefined {
     const { keptUntil } = entry.record;
     if (keptUntil !== undefined && keptUntil > now) return keptUntil;
-    this.purge(entry);
+    this.#purge(entry);
     return undefined;
   }
 

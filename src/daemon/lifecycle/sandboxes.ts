@@ -87,11 +87,12 @@ export class Sandboxes implements SandboxSource {
     return entry;
   }
 
-  /** Forgets a sandbox and all that the journal has of it. */
+  /** Forgets a sandbox and all that the journal has of it. @throws DSecError `disk_full`; nothing has changed then */
   forget(entry: SandboxEntry): void {
-    if (!this.#entries.delete(entry.id)) return;
-    if (entry.record.spec.name !== undefined) this.#names.delete(entry.record.spec.name);
+    if (!this.#entries.has(entry.id)) return;
     if (entry.record.state !== "pending") this.#parts.journal.removeSandbox(entry.id);
+    this.#entries.delete(entry.id);
+    if (entry.record.spec.name !== undefined) this.#names.delete(entry.record.spec.name);
     this.#parts.feed.removed(entry.id);
     entry.markEnded();
   }
@@ -170,6 +171,8 @@ export class Sandboxes implements SandboxSource {
 
   event(entry: SandboxEntry, type: string, message: string): void {
     this.#parts.log.debug({ sandbox: entry.id, event: type }, message);
+    // a sandbox that is forgotten as soon as it has ended takes its history along
+    if (!this.#entries.has(entry.id)) return;
     try {
       this.#parts.journal.addEvent({ time: this.#parts.clock.now(), sandbox: entry.id, type, message });
     } catch (error) {

@@ -40,8 +40,7 @@ export async function* watchSandboxes(
   signal.addEventListener("abort", stop, { once: true });
   try {
     const resumed = cursor === undefined ? undefined : feed.revisionOf(cursor);
-    if (resumed === undefined) yield* snapshot();
-    else missed(resumed);
+    if (resumed === undefined || !missed(resumed)) yield* snapshot();
     while (!signal.aborted) {
       while (pending.size > 0) {
         if (pending.size > maxPending) return;
@@ -56,14 +55,16 @@ export async function* watchSandboxes(
     unlisten();
   }
 
-  /** Makes pending what changed since the watcher's cursor. */
-  function missed(since: number): void {
+  /** Makes pending what changed since the watcher's cursor; false where that is too much to be told one by one. */
+  function missed(since: number): boolean {
     const changed: Change[] = [...source.views()].filter(({ revision }) => revision > since);
     const removed = feed.removedSince(since);
+    if (changed.length + removed.length > maxPending) return false;
     for (const { id, revision } of [...changed, ...removed].sort((a, b) => a.revision - b.revision))
       pending.set(id, revision);
     for (const sandbox of source.views()) if (match.exceptState(sandbox)) shown.add(sandbox.id);
     for (const { id } of removed) shown.add(id);
+    return true;
   }
 
   function* snapshot(): Generator<WatchEvent> {

@@ -1,12 +1,15 @@
-import { mkdtemp, readdir, rm, stat, truncate } from "node:fs/promises";
+import { execFile } from "node:child_process";
+import { mkdir, mkdtemp, readdir, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { expect, onTestFinished, test } from "vitest";
 import { maxFrameData } from "../../../src/daemon/exec/record-format.ts";
 import type { ExecRecorder } from "../../../src/daemon/exec/recorder.ts";
 import { type LogQuery, Recordings } from "../../../src/daemon/exec/recordings.ts";
 import type { LogLine } from "../../../src/protocol/exec.ts";
 
+const run = promisify(execFile);
 const everything: LogQuery = { tail: undefined, since: undefined };
 
 async function recordings(limits: { headBytes?: number; tailBytes?: number; now?: () => number } = {}) {
@@ -185,6 +188,22 @@ test("totals survive a restart also when most of the output was dropped", async 
   const second = await made.reopen("s", "e");
   expect(second.totals).toEqual({ stdout: 50_000, stderr: 6 });
   await second.close();
+});
+
+test("a piece that a full disk takes in part is not there, and nothing comes after it", async () => {
+  const { made, dir, failures } = await recordings();
+  await mkdir(dir, { recursive: true });
+  await run("mount", ["-t", "tmpfs", "-o", "size=64k", "tmpfs", dir]);
+  onTestFinished(async () => void (await run("umount", [dir])));
+  const recorder = await made.create("s", "e");
+  await write(recorder, ["a".repeat(40_000)]);
+  await writeFile(join(dir, "ballast"), Buffer.alloc(12_288));
+  await write(recorder, ["b".repeat(40_000)]);
+  await rm(join(dir, "ballast"));
+  await write(recorder, ["c".repeat(100)]);
+  await recorder.close();
+  expect(failures).toMatchObject([{ code: "disk_full" }]);
+  expect(textOf(await linesOf(made))).toBe("a".repeat(40_000));
 });
 
 test("a disk that takes no more ends the recording, not the process that writes", async () => {

@@ -168,6 +168,14 @@ test("a watcher that falls too far behind is cut, and its memory is given back",
   expect(shelf.feed.watchers).toBe(0);
 });
 
+test("a cursor after which too much has changed is answered by a fresh snapshot", async () => {
+  const shelf = new Shelf();
+  const cursor = shelf.feed.cursor();
+  for (let index = 0; index < 8193; index += 1) shelf.put("s" + index);
+  const told = await take(shelf.watch(cursor), 8194);
+  expect([told[0], told.at(-1)]).toEqual(["snapshot s0", "synced"]);
+});
+
 test("a silent watch pings", async () => {
   const shelf = new Shelf();
   const events = shelf.watch();
