@@ -1,5 +1,8 @@
 import { once } from "node:events";
 import { connect } from "node:net";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { pino } from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { DSecClient } from "../../src/sdk/index.ts";
 import { problemOf, send as sendAs, token as otherToken } from "../wire/wire-fixture.ts";
@@ -12,6 +15,17 @@ describe("the coordinator", () => {
     await expect(fleet.startCoordinator()).rejects.toMatchObject({ code: "already_running" });
     expect(first.addresses).toEqual([fleet.address]);
     expect((await fleet.client.version()).role).toBe("coordinator");
+  });
+
+  test("goes on when its store cannot be swept", async () => {
+    const logged: string[] = [];
+    const log = pino({}, { write: (line: string) => void logged.push(line) });
+    const fleet = await TestFleet.start(["n1"], { coordinator: { log, sweepIntervalMs: 20 } });
+    const store = new DatabaseSync(join(fleet.dir, "data", "coordinator", "store.sqlite"));
+    store.exec("DROP TABLE creates");
+    store.close();
+    await expect.poll(() => logged.join("")).toContain("old keys and nodes could not be forgotten");
+    expect(await fleet.health("n1")).toBe("healthy");
   });
 
   test("counts what it does", async () => {

@@ -2,7 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { connect as connectTcp, createServer } from "node:net";
 import { setImmediate } from "node:timers/promises";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { WebSocket, WebSocketServer } from "ws";
 import type { DSecError } from "../../src/sdk/index.ts";
 import { httpService, PortFleet, tcpService } from "../scheduler/port-fleet.ts";
@@ -207,9 +207,15 @@ describe("fetch", () => {
   test("keeps connections for requests that change nothing, until the sandbox stops", async () => {
     const fleet = await PortFleet.start();
     const { port } = await httpService((_request, response) => void response.end("hello"));
+    const warnings: Error[] = [];
+    const warned = (warning: Error): void => void warnings.push(warning);
+    process.on("warning", warned);
+    onTestFinished(() => void process.off("warning", warned));
     for (let round = 0; round < 20; round += 1)
       expect(await (await fleet.sandbox.fetch(port, "/")).text()).toBe("hello");
     expect(fleet.accepted).toHaveLength(1);
+    // of listeners that pile up on the kept connection
+    expect(warnings).toEqual([]);
     fleet.endSandbox();
     await expect(fleet.sandbox.fetch(port, "/")).rejects.toMatchObject({ code: "sandbox_not_running" });
   });

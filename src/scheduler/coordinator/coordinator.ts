@@ -36,6 +36,8 @@ export interface CoordinatorOptions {
   readonly onShutdown?: (() => void) | undefined;
   /** Milliseconds between two probes of a node; default 2000. */
   readonly probeIntervalMs?: number;
+  /** Milliseconds between two sweeps of old keys and nodes; default 60,000. */
+  readonly sweepIntervalMs?: number;
   /** Milliseconds since the epoch. */
   readonly now?: () => number;
   readonly random?: () => number;
@@ -54,7 +56,7 @@ export interface Coordinator {
 const defaultProbeIntervalMs = 2000;
 /** Idempotency keys are honoured this long, milliseconds. */
 const keyLifetimeMs = 86_400_000;
-const sweepIntervalMs = 60_000;
+const defaultSweepIntervalMs = 60_000;
 /** Owner of sandboxes made with the fleet's own token. */
 const owner = "local";
 /** Sandboxes stopped at the same time on one node. */
@@ -89,9 +91,13 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
   const proxy = new PortProxy(registry, new PortAccess(bearerAuthenticator(token), tokens), log);
   serveRoutes(server, { registry, watcher, creates, metrics, proxy, tokens, now, owner, shutdown });
   const sweep = setInterval(() => {
-    store.sweepCreates(now() - keyLifetimeMs);
-    registry.sweep();
-  }, sweepIntervalMs).unref();
+    try {
+      store.sweepCreates(now() - keyLifetimeMs);
+      registry.sweep();
+    } catch (error) {
+      log.warn({ err: error }, "old keys and nodes could not be forgotten");
+    }
+  }, options.sweepIntervalMs ?? defaultSweepIntervalMs).unref();
   const close = async (): Promise<void> => {
     clearInterval(sweep);
     watcher.close();

@@ -10,6 +10,9 @@ export interface NodeOptions extends NodeRegistration {
   readonly local?: LocalServer | undefined;
 }
 
+/** Milliseconds that a node which did not answer its last probe is waited for. */
+const silentMs = 1000;
+
 /** A node as the coordinator knows it: how to reach it, what it last said, and what was sent there since. */
 export class FleetNode {
   readonly name: string;
@@ -46,6 +49,11 @@ export class FleetNode {
   /** Whether its last probe was answered. */
   get healthy(): boolean {
     return this.#status !== undefined && this.#unreachable === undefined;
+  }
+
+  /** How long to wait for it when others are asked, too: it may be back, but they do not wait long for one that is not. */
+  patience(ms: number): number {
+    return this.healthy ? ms : Math.min(ms, silentMs);
   }
 
   /** @param askedAt when the question left: placements that had settled by then are counted in the answer */

@@ -65,11 +65,17 @@ export class FleetWatch {
     const signal = AbortSignal.any([stop.signal, this.#signal]);
     const queue = new BoundedQueue<NodeReport>(capacity);
     this.#parts = new Map();
+    const following = new Map<string, AbortController>();
     const follow = (node: FleetNode): void => {
+      // one that was replaced would go on being told as unreachable
+      following.get(node.name)?.abort();
+      const replaced = new AbortController();
+      following.set(node.name, replaced);
+      const until = AbortSignal.any([replaced.signal, signal]);
       const cursor = this.#cursor.get(node.name);
       const shown = cursor === undefined ? new Set<string>() : undefined;
       this.#parts.set(node.name, { shown, again: undefined, ready: cursor !== undefined, down: false });
-      void followNode(node, this.#filter, cursor, async (report) => queue.put(report, signal), signal);
+      void followNode(node, this.#filter, cursor, async (report) => queue.put(report, until), until);
     };
     const unlisten = this.#registry.onNode(follow);
     try {

@@ -7,8 +7,6 @@ import type { Registry } from "./registry.ts";
 
 /** Milliseconds a node has for a page. */
 const pageMs = 15_000;
-/** The same for a node that did not answer its last probe: it may be back, but others do not wait for it. */
-const silentPageMs = 1000;
 /** Nodes asked at once, in order; what exceeds the limit is asked again by the next page. */
 const batch = 16;
 const reclaimMs = 120_000;
@@ -34,7 +32,7 @@ export async function listSandboxes(
       const query = { ...filter, limit: limit - items.length, cursor: resumed };
       return node.client.json<SandboxList>("listSandboxes", {
         query,
-        timeoutMs: node.healthy ? pageMs : silentPageMs,
+        timeoutMs: node.patience(pageMs),
         signal,
       });
     });

@@ -35,9 +35,12 @@ async function search(
   ref: string,
   signal: AbortSignal | undefined,
 ): Promise<Location> {
-  const options = { params: { ref }, timeoutMs: lookupMs, signal };
   const { answers, unreachable, refusals } = await askAll(nodes, async (node) =>
-    node.client.json<Sandbox>("getSandbox", options),
+    node.client.json<Sandbox>("getSandbox", {
+      params: { ref },
+      timeoutMs: node.patience(lookupMs),
+      signal,
+    }),
   );
   const exact = answers.filter(({ value }) => value.id === ref || value.name === ref);
   const found = exact.length > 0 ? exact : answers;

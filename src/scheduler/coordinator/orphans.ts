@@ -26,8 +26,7 @@ export class Orphans {
     this.claimed(id);
     const timer = setTimeout(() => {
       this.#timers.delete(id);
-      forget();
-      void this.#remove(node, id);
+      void this.#remove(node, id, forget);
     }, graceMs);
     this.#timers.set(id, timer.unref());
   }
@@ -43,8 +42,9 @@ export class Orphans {
     this.#timers.clear();
   }
 
-  async #remove(node: FleetNode, id: string): Promise<void> {
+  async #remove(node: FleetNode, id: string, forget?: () => void): Promise<void> {
     try {
+      forget?.();
       await node.client.json("removeSandbox", { params: { ref: id }, timeoutMs: 60_000 });
     } catch (error) {
       if (error instanceof DSecError && error.code === "not_found") return;

@@ -1,6 +1,6 @@
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { dirname } from "node:path";
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite";
 import { DSecError } from "../../protocol/errors.ts";
 import type { NodeRegistration } from "../../protocol/node.ts";
 
@@ -30,16 +30,20 @@ const schema = `
   ) STRICT, WITHOUT ROWID;
 `;
 
+/** SQLite's code. */
+const full = 13;
 /** Keys removed by one sweep: it runs between requests. */
 const sweepBatch = 10_000;
 
 /** All that a coordinator keeps on disk: idempotency keys, and the nodes that registered. Nothing about sandboxes. */
 export class Store {
+  readonly #path: string;
   readonly #database: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
 
   /** @throws DSecError `journal_corrupt` naming the file */
   constructor(path: string) {
+    this.#path = path;
     try {
       mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
       // nodes' tokens are in it; SQLite gives its other files the same mode
@@ -58,20 +62,25 @@ export class Store {
 
   /** Replaces what the key stood for. */
   putCreate(owner: string, key: string, create: KeyedCreate, now: number): void {
-    this.#prepare(
-      "INSERT OR REPLACE INTO creates (owner, key, id, digest, createdAt) VALUES (?, ?, ?, ?, ?)",
-    ).run(owner, key, create.id, create.digest, now);
+    this.#run("INSERT OR REPLACE INTO creates (owner, key, id, digest, createdAt) VALUES (?, ?, ?, ?, ?)", [
+      owner,
+      key,
+      create.id,
+      create.digest,
+      now,
+    ]);
   }
 
   deleteCreate(owner: string, key: string): void {
-    this.#prepare("DELETE FROM creates WHERE owner = ? AND key = ?").run(owner, key);
+    this.#run("DELETE FROM creates WHERE owner = ? AND key = ?", [owner, key]);
   }
 
   /** Forgets keys from before `time`. */
   sweepCreates(time: number): void {
-    this.#prepare(
+    this.#run(
       "DELETE FROM creates WHERE (owner, key) IN (SELECT owner, key FROM creates WHERE createdAt < ? LIMIT ?)",
-    ).run(time, sweepBatch);
+      [time, sweepBatch],
+    );
   }
 
   nodes(): StoredNode[] {
@@ -85,17 +94,32 @@ export class Store {
   }
 
   putNode({ name, address, token, registeredAt }: StoredNode): void {
-    this.#prepare(
-      "INSERT OR REPLACE INTO nodes (name, address, token, registeredAt) VALUES (?, ?, ?, ?)",
-    ).run(name, address, token, registeredAt);
+    this.#run("INSERT OR REPLACE INTO nodes (name, address, token, registeredAt) VALUES (?, ?, ?, ?)", [
+      name,
+      address,
+      token,
+      registeredAt,
+    ]);
   }
 
   deleteNode(name: string): void {
-    this.#prepare("DELETE FROM nodes WHERE name = ?").run(name);
+    this.#run("DELETE FROM nodes WHERE name = ?", [name]);
   }
 
   close(): void {
     this.#database.close();
+  }
+
+  /** @throws DSecError `disk_full` */
+  #run(sql: string, values: readonly SQLInputValue[]): void {
+    try {
+      this.#prepare(sql).run(...values);
+    } catch (cause) {
+      const isFull = cause instanceof Error && "errcode" in cause && cause.errcode === full;
+      throw isFull
+        ? new DSecError("disk_full", `the disk of the store ${this.#path} is full`, { cause })
+        : cause;
+    }
   }
 
   #prepare(sql: string): StatementSync {

@@ -112,8 +112,11 @@ export class PortClient {
     });
     outgoing.once("response", (response) => {
       clearTimeout(timer);
+      const { socket } = outgoing;
       // what broke the tunnel says more than that it broke
-      outgoing.socket?.once("error", (error) => response.destroy(error));
+      const broken = (error: Error): void => void response.destroy(error);
+      socket?.once("error", broken);
+      response.once("close", () => socket?.off("error", broken));
       resolve(response);
     });
     outgoing.on("error", (error) => reject(answerError(error, request)));
