@@ -27,7 +27,7 @@ export const daemon = defineVerb({
     ...tlsOptions,
     ...nodeOptions,
   },
-  run: async ({ settings }, options) => {
+  run: async ({ io, settings }, options) => {
     const { name = defaultNodeName(), coordinator, listen, advertise } = options;
     if (coordinator === undefined)
       throw new DSecError("invalid_argument", "--coordinator says where to register, and is needed");
@@ -39,7 +39,7 @@ export const daemon = defineVerb({
     const { startDaemon } = await import("../daemon/daemon.ts");
     const running = await startDaemon({
       name,
-      ...nodeSettings(options, resolved),
+      ...nodeSettings(options, resolved, io.env),
       ...defined({ listen, tls }),
       token: newToken(),
       coordinator: { address: coordinator, token, ...defined({ advertise }) },

@@ -1,7 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
-import { resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 import { DSecError } from "../protocol/errors.ts";
+import { configPath } from "../sdk/config.ts";
 import type { Settings } from "../sdk/settings.ts";
 import { parseSeconds } from "./duration.ts";
 import { choice, parseCount, parseNumber, text, value } from "./option.ts";
@@ -13,6 +14,10 @@ import { parseMebibytes } from "./size.ts";
 export const nodeOptions = {
   layerStore: text("--layer-store <dir>", "directory of the layer store; <data>/layers unless given"),
   networkRange: text("--network-range <cidr>", "IPv4 range of the sandboxes' addresses"),
+  registries: text(
+    "--registries <file>",
+    "what registries' names stand for in policies; registries.yaml beside the config file unless given",
+  ),
   dockerSocket: text("--docker-socket <path>", "socket of the Docker daemon"),
   maxSandboxes: value("--max-sandboxes <count>", "sandboxes at a time", parseCount),
   memoryOvercommit: value(
@@ -45,12 +50,20 @@ export const tlsOptions = {
 };
 
 /** The daemon's options that flags and settings ask for. */
-export function nodeSettings(values: OptionValues<typeof nodeOptions>, settings: Settings) {
+export function nodeSettings(
+  values: OptionValues<typeof nodeOptions>,
+  settings: Settings,
+  environment: Readonly<Record<string, string | undefined>>,
+) {
   const { dataDir, runDir, instance } = settings;
   return {
     dataDir,
     runDir,
     instance,
+    registries:
+      values.registries === undefined
+        ? { file: resolve(dirname(configPath(environment)), "registries.yaml"), optional: true }
+        : { file: resolve(values.registries) },
     ...defined({
       layerStore: values.layerStore === undefined ? undefined : resolve(values.layerStore),
       networkRange: values.networkRange,

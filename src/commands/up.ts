@@ -46,7 +46,7 @@ export const up = defineVerb({
       for (const line of notes) note(io, line);
       return done;
     }
-    const fleet = await start(options, resolved).catch((error: unknown) => {
+    const fleet = await start(options, resolved, io.env).catch((error: unknown) => {
       reportFailure(error);
       throw error;
     });
@@ -69,12 +69,16 @@ interface LocalFleet {
   close(): Promise<void>;
 }
 
-async function start(options: UpValues, settings: Settings): Promise<LocalFleet> {
+async function start(
+  options: UpValues,
+  settings: Settings,
+  environment: Readonly<Record<string, string | undefined>>,
+): Promise<LocalFleet> {
   const { name = localName, listen, logLevel } = options;
   const tls = await readTls(options);
   const { startDaemon } = await import("../daemon/daemon.ts");
   const token = newToken();
-  const daemon = await startDaemon({ name, ...nodeSettings(options, settings), token });
+  const daemon = await startDaemon({ name, ...nodeSettings(options, settings, environment), token });
   const asked = Promise.withResolvers<void>();
   try {
     const coordinator = await startCoordinatorHere({

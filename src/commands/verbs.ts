@@ -63,6 +63,10 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, VerbEnt
       summary: "say which backends work here, why not, and what mends it",
       load: async () => (await import("./doctor.ts")).doctor,
     },
+    registries: {
+      summary: "show what registries' names stand for in network policies",
+      load: async () => (await import("./registries.ts")).registries,
+    },
     layer: { summary: "make and list layers", load: async () => (await import("./layer.ts")).layer },
     daemon: {
       summary: "run a node's daemon in the foreground",

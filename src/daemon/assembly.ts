@@ -2,7 +2,7 @@ import { join } from "node:path";
 import type { Logger } from "pino";
 import type { Backend } from "../backends/backend.ts";
 import type { ExecExit } from "../protocol/exec.ts";
-import type { BackendReport } from "../protocol/node.ts";
+import type { BackendReport, RegistryView } from "../protocol/node.ts";
 import { Activity } from "./deadlines/activity.ts";
 import { admit } from "./admission/admitting.ts";
 import { ChangeFeed } from "./views/change-feed.ts";
@@ -47,8 +47,9 @@ export interface AssemblyParts {
   readonly unusable: readonly BackendReport[];
   /** Undefined where the node has no backend that needs it. */
   readonly provisioner: Provisioner | undefined;
-  /** Of the provisioner: what keeps it from preparing sandboxes. */
-  readonly findings: BackendReport["findings"];
+  /** What keeps sandboxes from being prepared, or from what they are to have. */
+  readonly findings: () => BackendReport["findings"];
+  readonly registries: () => RegistryView[];
   /** Sizes of what is held ready, by kind. */
   readonly pools: () => Readonly<Record<string, number>>;
 }
@@ -208,6 +209,7 @@ export function assemble(parts: AssemblyParts) {
     backends,
     unusable,
     findings: parts.findings,
+    registries: parts.registries,
     sandboxes,
     machine,
     used,

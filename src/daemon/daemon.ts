@@ -1,4 +1,5 @@
 import { randomBytes } from "node:crypto";
+import { homedir } from "node:os";
 import { join } from "node:path";
 import { type Logger, pino } from "pino";
 import { agentBinaryPath } from "../agent/agent-binary.ts";
@@ -14,6 +15,9 @@ import { servePorts } from "./http/port-routes.ts";
 import { serveSandboxes } from "./http/sandbox-routes.ts";
 import { serveSessions } from "./http/session-routes.ts";
 import { Journal } from "./journal/journal.ts";
+import { AddressRange } from "./network/address-range.ts";
+import type { NodeConfiguration } from "./network/registries/configured-mirror.ts";
+import { NodeRegistries } from "./network/registries/node-registries.ts";
 import { LocalProvisioner } from "./local-provisioner.ts";
 import { type DaemonOptions, type DaemonOptionsInput, parseDaemonOptions } from "./options.ts";
 import { loadSandboxes } from "./lifecycle/recovery.ts";
@@ -28,6 +32,8 @@ export interface DaemonParts {
   /** In [0, 1). */
   readonly random?: () => number;
   readonly log?: Logger;
+  /** Where package managers have their configuration. */
+  readonly node?: NodeConfiguration;
 }
 
 export interface RunningDaemon {
@@ -62,6 +68,10 @@ export async function startDaemon(
     undo.push(() => journal.close());
     const provisioner = options.backends.includes("runc") ? await LocalProvisioner.open(options) : undefined;
     undo.push(async () => provisioner?.close());
+    const registries = await openRegistries(options, parts.node);
+    undo.push(async () => registries.close());
+    if (provisioner !== undefined)
+      await registries.serveCutoffs(AddressRange.parse(options.networkRange).gateway);
     const { backends, broken } = await createBackends({
       instance: options.instance,
       runDir: options.runDir,
@@ -81,7 +91,8 @@ export async function startDaemon(
       backends,
       unusable: broken,
       provisioner,
-      findings: [...(provisioner?.report() ?? [])],
+      findings: () => [...(provisioner?.report() ?? []), ...registries.findings],
+      registries: () => registries.view(),
       pools: () => provisioner?.pools() ?? {},
     });
     undo.push(() => daemon.dispose());
@@ -121,6 +132,20 @@ export async function startDaemon(
     for (const step of undo.reverse()) await step();
     throw error;
   }
+}
+
+function openRegistries(
+  options: DaemonOptions,
+  node: NodeConfiguration | undefined,
+): Promise<NodeRegistries> {
+  return NodeRegistries.open({
+    dataDir: options.dataDir,
+    file: options.registries?.file,
+    fileRequired: options.registries?.optional === false,
+    node: node ?? { environment: process.env, home: homedir(), root: "/" },
+    ca: undefined,
+    now: () => Date.now(),
+  });
 }
 
 function serve(daemon: Daemon, options: DaemonOptions, log: Logger): WireServer {

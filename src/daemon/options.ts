@@ -36,6 +36,13 @@ const Settings = z.strictObject({
   layerStore: AbsolutePath.optional(),
   /** IPv4 range of the sandboxes' addresses. */
   networkRange: NetworkRange.default("10.213.0.0/16"),
+  /** What registries' names stand for, over what is built in and the node's package managers say. */
+  registries: z
+    .strictObject({
+      file: AbsolutePath,
+      /** Whether it may not be there. */ optional: z.boolean().default(false),
+    })
+    .optional(),
   dockerSocket: AbsolutePath.optional(),
   /** What this node offers; a node without runc prepares nothing on the machine. */
   backends: z.array(z.enum(["runc", "docker", "simulated"])).default(["runc", "docker", "simulated"]),

@@ -19,6 +19,21 @@ export const BackendReport = z.object({
 });
 export type BackendReport = z.infer<typeof BackendReport>;
 
+/** What a registry's name in a policy stands for on a node. */
+export const RegistryView = z.object({
+  name: z.string(),
+  domains: z.array(z.string()),
+  /** Of one with a cut-off: the node's mirror, and nothing else. */
+  cidrs: z.array(z.string()),
+  ports: z.array(z.int()),
+  /** Who says so: dsec itself, the node's package manager, the operator's file. */
+  source: z.enum(["built-in", "node", "file"]),
+  upstream: z.string().optional(),
+  /** Milliseconds since the epoch; releases published later are not served. */
+  cutoff: z.number().optional(),
+});
+export type RegistryView = z.infer<typeof RegistryView>;
+
 /** What placement and operators see of a node. Bytes and cores. */
 export const NodeStatus = z.object({
   name: NodeName,
@@ -40,6 +55,7 @@ export const NodeStatus = z.object({
   asked: z.object({ cpus: z.number(), memoryBytes: z.number(), diskBytes: z.number() }),
   used: z.object({ memoryBytes: z.number(), diskBytes: z.number() }),
   maxSandboxes: z.int(),
+  registries: z.array(RegistryView).optional(),
 });
 export type NodeStatus = z.infer<typeof NodeStatus>;
 

@@ -1,5 +1,5 @@
 import type { Backend } from "../../backends/backend.ts";
-import type { BackendReport, NodeStatus } from "../../protocol/node.ts";
+import type { BackendReport, NodeStatus, RegistryView } from "../../protocol/node.ts";
 import type { Clock } from "../clock.ts";
 import type { MachineSampler } from "../admission/machine.ts";
 import type { Sandboxes } from "../lifecycle/sandboxes.ts";
@@ -14,7 +14,9 @@ export interface NodeStatusParts {
   /** Of backends that cannot even be tried here. */
   readonly unusable: readonly BackendReport[];
   /** What keeps this node from preparing roots and networks. */
-  readonly findings: BackendReport["findings"];
+  readonly findings: () => BackendReport["findings"];
+  /** What registries' names stand for. */
+  readonly registries: () => RegistryView[];
   readonly sandboxes: Sandboxes;
   readonly machine: MachineSampler;
   readonly used: UsedTotalsSampler;
@@ -71,7 +73,7 @@ export class NodeStatusReader {
 
   /** A backend that needs prepared roots works only where they can be had. */
   #complete(backend: Backend, report: BackendReport): BackendReport {
-    const { findings } = this.#parts;
+    const findings = this.#parts.findings();
     if (backend.capabilities.root !== "prepared" || findings.length === 0) return report;
     const works = report.works && findings.every(({ level }) => level !== "error");
     return { ...report, works, findings: [...report.findings, ...findings] };
@@ -98,6 +100,7 @@ export class NodeStatusReader {
       asked: askedOf(sandboxes),
       used: { ...used.totals() },
       maxSandboxes,
+      registries: this.#parts.registries(),
     };
   }
 }

@@ -48,10 +48,7 @@ export interface CompileContext {
 }
 
 /** Of an allow rule for a domain that names no ports: HTTP and HTTPS. */
-const webPorts: readonly PortRange[] = [
-  { from: 80, to: 80 },
-  { from: 443, to: 443 },
-];
+const webPorts: readonly PortRange[] = [80, 443].map(portAlone);
 
 /** @throws DSecError `unknown_registry` with details.registries; `invalid_argument` for what the wire's schema does not let through */
 export function compilePolicy(policy: NetworkPolicy, context: CompileContext): CompiledPolicy {
@@ -104,8 +101,8 @@ function endpointsOf({ target }: NetworkRule, registries: RegistryTable): Target
     case "cidr":
       return { domains: [], cidrs: [target.cidr], ports: undefined };
     case "registry": {
-      const { domains = [], cidrs = [], ports } = registries.get(target.name) ?? {};
-      return { domains, cidrs, ports };
+      const { domains = [], cidrs = [], ports = [] } = registries.get(target.name) ?? {};
+      return { domains, cidrs, ports: ports.map(portAlone) };
     }
   }
 }
@@ -128,4 +125,8 @@ function sharedHosts(domains: readonly DomainTerm[]): string[] {
       const deny = denied.get(term.domain);
       return deny === undefined ? [] : [`'${deny.text}' closes ${term.domain}, which '${term.text}' needs`];
     });
+}
+
+function portAlone(port: number): PortRange {
+  return { from: port, to: port };
 }

@@ -6,14 +6,11 @@ import type { RegistryTable } from "../../../../src/daemon/network/policy/regist
 import type { NetworkPolicy } from "../../../../src/protocol/network-policy.ts";
 import { parseRule } from "../../../../src/protocol/network-rule-text.ts";
 
-const https = { from: 443, to: 443 };
+const https = 443;
 const registries: RegistryTable = new Map([
   ["npm", { domains: ["registry.npmjs.org"], cidrs: [], ports: [https] }],
   ["pypi", { domains: ["pypi.org", "*.pythonhosted.org"], cidrs: [], ports: [https] }],
-  [
-    "mirror",
-    { domains: ["registry.npmjs.org"], cidrs: ["198.51.100.0/28"], ports: [{ from: 4873, to: 4873 }] },
-  ],
+  ["mirror", { domains: ["registry.npmjs.org"], cidrs: ["198.51.100.0/28"], ports: [4873] }],
 ]);
 const context = {
   registries,

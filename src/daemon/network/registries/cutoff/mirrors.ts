@@ -1,0 +1,75 @@
+import { Worker } from "node:worker_threads";
+import { DSecError } from "../../../../protocol/errors.ts";
+import type { MirrorPlan, MirrorReply, MirrorRequest } from "./mirror-thread.ts";
+
+interface Pending {
+  readonly resolve: (reply: MirrorReply) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** MiB of the thread's heap: taking apart the largest document takes several times its size. */
+const heapMb = 1024;
+
+/** The mirrors of the registries with a cut-off, in a thread that is there once one is asked for. */
+export class Mirrors {
+  readonly #pending: Pending[] = [];
+  readonly #lost: (error: Error) => void;
+  #worker: Worker | undefined;
+
+  /** @param lost called when the mirrors have ended by themselves */
+  constructor(lost: (error: Error) => void) {
+    this.#lost = lost;
+  }
+
+  /** Serves a registry, in place of what was served under its name. @returns its port @throws DSecError `backend_unavailable` */
+  async serve(plan: MirrorPlan): Promise<number> {
+    const { port, failure } = await this.#ask({ type: "serve", plan });
+    if (port !== undefined) return port;
+    throw new DSecError("backend_unavailable", `the cut-off of ${plan.name} cannot be served`, {
+      cause: new Error(failure),
+    });
+  }
+
+  async end(name: string): Promise<void> {
+    if (this.#worker !== undefined) await this.#ask({ type: "end", name });
+  }
+
+  async close(): Promise<void> {
+    const worker = this.#worker;
+    this.#worker = undefined;
+    await worker?.terminate();
+  }
+
+  async #ask(request: MirrorRequest): Promise<MirrorReply> {
+    const worker = (this.#worker ??= this.#start());
+    return new Promise<MirrorReply>((resolve, reject) => {
+      this.#pending.push({ resolve, reject });
+      // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread has no origin
+      worker.postMessage(request);
+    });
+  }
+
+  #start(): Worker {
+    // From source it is a .ts file, as built a .js file.
+    const extension = import.meta.url.slice(import.meta.url.lastIndexOf("."));
+    const worker = new Worker(new URL(`./mirror-thread${extension}`, import.meta.url), {
+      name: "registry mirrors",
+      // Not the main thread's: they may be for its script alone.
+      execArgv: [],
+      resourceLimits: { maxOldGenerationSizeMb: heapMb },
+    });
+    let failure = new Error("the thread of the registry mirrors ended");
+    worker.on("message", (reply: MirrorReply) => this.#pending.shift()?.resolve(reply));
+    worker.on("error", (error) => {
+      failure = error instanceof Error ? error : new Error(String(error));
+    });
+    worker.on("exit", () => {
+      for (const { reject } of this.#pending.splice(0)) reject(failure);
+      if (this.#worker !== worker) return;
+      this.#worker = undefined;
+      this.#lost(failure);
+    });
+    worker.unref();
+    return worker;
+  }
+}
