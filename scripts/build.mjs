@@ -7,7 +7,13 @@ import { runScript, step } from "./setup/steps.mjs";
 
 const OUTPUT = join(projectRoot, "dist");
 
-/** Builds dist/: the TypeScript and the agent. Both compilers do only what has changed. */
+/** @type {[name: string, folder: string][]} */
+const PROGRAMS = [
+  ["the agent", "src/agent"],
+  ["the launcher", "src/backends/container/runc/launcher"],
+];
+
+/** Builds dist/: the TypeScript and the C programs. The compilers do only what has changed. */
 export async function build() {
   await step("compile TypeScript", "npx tsc -p tsconfig.json", async () => {
     await runCommand("tsc", ["-p", "tsconfig.json"]);
@@ -15,8 +21,10 @@ export async function build() {
     chmodSync(dsecCommand, 0o755);
     linkCommand();
   });
-  const make = ["--no-print-directory", "-C", "src/agent"];
-  await step("build the agent", `make ${make.join(" ")}`, () => runCommand("make", make));
+  for (const [name, folder] of PROGRAMS) {
+    const make = ["--no-print-directory", "-C", folder];
+    await step(`build ${name}`, `make ${make.join(" ")}`, () => runCommand("make", make));
+  }
 }
 
 /** npm links the commands of dependencies only; with the link `npx dsec` starts at once and without warnings. */

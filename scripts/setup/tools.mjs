@@ -26,6 +26,12 @@ const TOOLS = [
     packages: everywhere("runc"),
   },
   {
+    name: "crun",
+    purpose: "starting containers at full speed (runc takes three times the CPU time)",
+    present: command("crun"),
+    packages: everywhere("crun"),
+  },
+  {
     name: "mkfs.erofs",
     purpose: "building layers",
     present: command("mkfs.erofs"),

@@ -23,11 +23,13 @@ export function detectCgroups(mounts: readonly MountInfo[] = listMounts()): Cgro
       if (wanted.includes(option)) controllers.set(option, mount.target);
   if (controllers.size > 0) {
     const targets = [...v1, ...(v2 === undefined ? [] : [v2])].map((mount) => mount.target);
+    const cgroup = (path: string) => new CgroupV1(path, controllers, targets);
     return {
       mode: v2 === undefined ? "legacy" : "hybrid",
       controllers: new Set(controllers.keys()),
       swapAccounting: existsSync(join(controllers.get("memory") ?? "", "memory.memsw.limit_in_bytes")),
-      cgroup: (path) => new CgroupV1(path, controllers, targets),
+      cgroup,
+      create: (path, limits) => cgroup(path).create(limits),
       children: (path) => [...new Set(targets.flatMap((target) => childNames(join(target, path))))],
     };
   }

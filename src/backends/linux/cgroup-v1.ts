@@ -1,5 +1,5 @@
-import { existsSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import type { Cgroup, CgroupLimits, CgroupUsage } from "./cgroup.ts";
 import { descendants, keyedValue, killMembers, readProcesses, writeAll } from "./cgroup-files.ts";
 import { cpuPeriodMicros, cpuQuotaMicros, cpuShares } from "./cgroup-values.ts";
@@ -8,6 +8,15 @@ import { isErrno } from "./libc.ts";
 const nanosPerSecond = 1e9;
 /** Of buffers of sockets; runtimes no longer write it. */
 const socketLimit = "memory.kmem.tcp.limit_in_bytes";
+
+/** What every container may use and make: null, zero, full, random, urandom, tty, ptmx, terminals; any node may be made by those who may. */
+const devices = [
+  ...["1:3", "1:5", "1:7", "1:8", "1:9", "5:0", "5:2", "136:*"].map((device) => `c ${device} rwm`),
+  "c *:* m",
+  "b *:* m",
+];
+/** A group of cpuset takes nobody in before these are set; they begin empty. */
+const cpusetFiles = ["cpuset.cpus", "cpuset.mems"];
 
 /** A group of the v1 interface: one directory per mounted hierarchy, an empty v2 hierarchy included. */
 export class CgroupV1 implements Cgroup {
@@ -23,6 +32,24 @@ export class CgroupV1 implements Cgroup {
     this.path = path;
     this.#controllers = controllers;
     this.#mounts = mounts;
+  }
+
+  /**
+   * Makes the group in every hierarchy, and the one above it.
+   *
+   * @returns its cgroup.procs files: who is to live in it writes itself into each
+   * @throws Error EEXIST when it is there
+   */
+  create(limits: CgroupLimits): readonly string[] {
+    const cpuset = this.#controllers.get("cpuset");
+    for (const mount of this.#mounts) makeGroup(join(mount, this.path), mount === cpuset ? cpusetFiles : []);
+    if (this.#controllers.has("devices")) {
+      writeFileSync(this.#file("devices", "devices.deny"), "a");
+      for (const device of devices) writeFileSync(this.#file("devices", "devices.allow"), device);
+    }
+    for (const { path, value } of [...this.#memoryFiles(limits), ...this.#otherFiles(limits)])
+      writeFileSync(path, value);
+    return this.#mounts.map((mount) => join(mount, this.path, "cgroup.procs"));
   }
 
   usage(): CgroupUsage {
@@ -106,4 +133,12 @@ export class CgroupV1 implements Cgroup {
   #read(controller: string, name: string): string {
     return readFileSync(this.#file(controller, name), "utf8");
   }
+}
+
+/** @param inherited files that begin with the content of the group above */
+function makeGroup(directory: string, inherited: readonly string[]): void {
+  const above = dirname(directory);
+  if (!existsSync(above)) makeGroup(above, inherited);
+  mkdirSync(directory);
+  for (const name of inherited) writeFileSync(join(directory, name), readFileSync(join(above, name), "utf8"));
 }

@@ -52,6 +52,14 @@ export interface CgroupHierarchy {
   readonly swapAccounting: boolean;
   /** @param path absolute, below the hierarchies' roots */
   cgroup(path: string): Cgroup;
+  /**
+   * Makes the group at `path` with its limits; only there where it takes files alone. On the unified hierarchy rules about
+   * devices are programs, which runtimes bring.
+   *
+   * @returns files that a process writes `0` to, each once, to live in the group
+   * @throws Error EEXIST
+   */
+  readonly create?: (path: string, limits: CgroupLimits) => readonly string[];
   /** Names of the groups directly below `path`, in any hierarchy. */
   children(path: string): string[];
 }

@@ -1,9 +1,5 @@
 import { expect, test } from "vitest";
-import {
-  failureMessage,
-  findProgram,
-  preferredRuntimes,
-} from "../../../src/backends/container/runc/runtime.ts";
+import { failureMessage, findProgram } from "../../../src/backends/container/runc/runtime.ts";
 
 test("of what a runtime logs, the last message is the failure", () => {
   const text =
@@ -26,10 +22,4 @@ test("a program is looked for in PATH, past what is not there and what cannot be
   expect(findProgram("sh", "/no/such:/etc:/bin")).toBe("/bin/sh");
   expect(findProgram("passwd", "/etc")).toBeUndefined();
   expect(findProgram("sh", "")).toBeUndefined();
-});
-
-test("crun is chosen only where it works", () => {
-  expect(preferredRuntimes("unified")).toEqual(["crun", "runc"]);
-  expect(preferredRuntimes("hybrid")).toEqual(["runc"]);
-  expect(preferredRuntimes("legacy")).toEqual(["runc"]);
 });

@@ -14,6 +14,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findStaticBusybox } from "../../../scripts/setup/find-command.mjs";
+import type { RuntimeName } from "../../../src/backends/container/runc/runtime.ts";
 import { RuncBackend } from "../../../src/backends/container/runc/runc-backend.ts";
 import type { Limits, PreparedNetwork, PreparedRoot, Running } from "../../../src/backends/backend.ts";
 import { detectCgroups } from "../../../src/backends/linux/cgroup-hierarchy.ts";
@@ -87,17 +88,24 @@ export class SandboxFixture implements AsyncDisposable {
   readonly base = join(this.directory, "base");
   readonly #backends: RuncBackend[] = [];
   readonly #sandboxes: Running[] = [];
+  readonly #runtime: RuntimeName | undefined;
   #made = 0;
+  readonly backend: RuncBackend;
 
-  constructor() {
+  /** @param runtime without it, the backend's choice */
+  constructor(runtime?: RuntimeName) {
+    this.#runtime = runtime;
     buildBase(this.base);
+    this.backend = this.newBackend();
   }
-
-  readonly backend = this.newBackend();
 
   /** Another backend over the same directories: what a restarted daemon has. */
   newBackend(): RuncBackend {
-    const backend = new RuncBackend({ instance: this.instance, runDir: this.runDir });
+    const backend = new RuncBackend({
+      instance: this.instance,
+      runDir: this.runDir,
+      ...(this.#runtime !== undefined && { runtime: this.#runtime }),
+    });
     this.#backends.push(backend);
     return backend;
   }

@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, readdirSync, readlinkSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { RuncBackend } from "../../../src/backends/container/runc/runc-backend.ts";
@@ -61,10 +61,11 @@ test("its root lives on after the daemon has unmounted it, and only what was wri
 });
 
 test("nothing but the agent stays: no runtime, no descriptor", async () => {
-  const before = readdirSync("/proc/self/fd").length;
+  const before = descriptors();
   const sandbox = await fixture.start();
+  const added = [...descriptors()].filter((target) => !before.has(target));
   // the connection to the agent
-  expect(readdirSync("/proc/self/fd")).toHaveLength(before + 1);
+  expect(added).toEqual([expect.stringMatching(/^socket:/)]);
   const stat = readFileSync(`/proc/${agentPid(sandbox)}/stat`, "utf8");
   expect(stat).toContain("(agent)");
   const commands = readdirSync("/proc")
@@ -72,8 +73,22 @@ test("nothing but the agent stays: no runtime, no descriptor", async () => {
     .map(commandLine);
   expect(commands.filter((command) => command.includes(fixture.runDir))).toEqual([]);
   await sandbox.destroy();
-  expect(readdirSync("/proc/self/fd")).toHaveLength(before);
+  expect([...descriptors()].filter((target) => !before.has(target))).toEqual([]);
 });
+
+/** What this process has open; sockets and pipes each by a name of their own. */
+function descriptors(): Set<string> {
+  return new Set(
+    readdirSync("/proc/self/fd").flatMap((fd) => {
+      try {
+        return [readlinkSync(join("/proc/self/fd", fd))];
+      } catch {
+        // the descriptor of this very look
+        return [];
+      }
+    }),
+  );
+}
 
 function commandLine(pid: string): string {
   try {
@@ -187,7 +202,7 @@ test("without a runtime in PATH it is the backend that is unavailable", async ()
     expect(report.works).toBe(false);
     expect(report.findings).toContainEqual({
       level: "error",
-      message: "runc is not installed",
+      message: "crun or runc is not installed",
       fix: "apt-get install -y runc",
     });
   } finally {

@@ -6,11 +6,12 @@ import type { CgroupHierarchy } from "../../linux/cgroup.ts";
 import { detectCgroups } from "../../linux/cgroup-hierarchy.ts";
 import { hardLimits, type ResourceLimitName } from "../../linux/resource-limits.ts";
 import type { HostTraits } from "./oci-config.ts";
-import { findProgram, preferredRuntimes, type RuntimeName } from "./runtime.ts";
+import { launcherPath } from "./launcher-path.ts";
+import { findProgram, preferredRuntimes, type Runtime } from "./runtime.ts";
 
 /** What this machine starts sandboxes with. */
 export interface Host {
-  readonly runtime: { readonly name: RuntimeName; readonly program: string };
+  readonly runtime: Runtime;
   readonly agentBinary: string;
   readonly cgroups: CgroupHierarchy;
   readonly traits: HostTraits;
@@ -24,10 +25,11 @@ const noLimits: Record<ResourceLimitName, number> = {
 };
 
 /** Finds what a start needs. @throws DSecError `backend_unavailable` */
-export function inspectHost(): Host {
+export function inspectHost(names = preferredRuntimes): Host {
   const cgroups = requireCgroups();
-  const runtime = findRuntime(cgroups.mode);
-  if (runtime === undefined) throw new DSecError("backend_unavailable", "runc is not installed");
+  const runtime = findRuntime(cgroups.mode, names);
+  if (runtime === undefined)
+    throw new DSecError("backend_unavailable", `${names.join(" or ")} is not installed`);
   const agentBinary = agentBinaryPath();
   if (!existsSync(agentBinary))
     throw new DSecError("backend_unavailable", `the agent has not been built: there is no ${agentBinary}`);
@@ -45,11 +47,17 @@ export function inspectHost(): Host {
   };
 }
 
-/** The runtime that fits the machine's control groups; undefined when none is installed. */
-export function findRuntime(cgroupMode: CgroupHierarchy["mode"]): Host["runtime"] | undefined {
-  for (const name of preferredRuntimes(cgroupMode)) {
+/** The first of `names` that is installed and works with the machine's control groups. */
+export function findRuntime(
+  cgroupMode: CgroupHierarchy["mode"],
+  names = preferredRuntimes,
+): Runtime | undefined {
+  for (const name of names) {
     const program = findProgram(name);
-    if (program !== undefined) return { name, program };
+    if (program === undefined) continue;
+    // crun makes groups on the unified hierarchy only.
+    const launcher = name === "crun" && cgroupMode !== "unified" ? launcherPath() : undefined;
+    if (launcher === undefined || existsSync(launcher)) return { name, program, launcher };
   }
   return undefined;
 }

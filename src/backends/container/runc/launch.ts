@@ -4,6 +4,7 @@ import { DSecError } from "../../../protocol/errors.ts";
 import type { StartRequest } from "../../backend.ts";
 import { isErrno, LinuxError } from "../../linux/libc.ts";
 import { startAborted } from "../../start-aborted.ts";
+import type { Cgroup } from "../../linux/cgroup.ts";
 import { openListeningSocket } from "../../linux/listening-socket.ts";
 import { identifyProcess, type ProcessIdentity } from "../../linux/process.ts";
 import { openAgent } from "./agent-link.ts";
@@ -40,7 +41,7 @@ export function claim(paths: SandboxPaths, id: string): void {
 export async function launch(
   host: Host,
   paths: SandboxPaths,
-  cgroupPath: string,
+  cgroup: Cgroup,
   request: StartRequest,
   signal: AbortSignal,
 ): Promise<Launched> {
@@ -48,24 +49,30 @@ export async function launch(
   checkMountPoints(rootPath);
   checkUserFiles(rootPath);
   writeNetworkFiles(rootPath, { hostname: request.hostname, address: request.network?.address });
+  const create = host.runtime.launcher === undefined ? undefined : host.cgroups.create;
   const config = ociConfig({
     hostname: request.hostname,
     rootPath,
     agentBinary: host.agentBinary,
     netnsPath: request.network?.netnsPath,
-    cgroupPath,
+    cgroupPath: create === undefined ? cgroup.path : undefined,
     limits: request.limits,
     host: host.traits,
   });
   writeFileSync(paths.config, config, { mode: 0o600 });
+  const joins = create?.(cgroup.path, request.limits) ?? [];
   const socket = openListeningSocket(paths.socket);
   let runtime: RuntimeProcess;
   try {
-    runtime = spawnRuntime(host.runtime.program, request.id, paths, socket.fd);
+    runtime = spawnRuntime(host.runtime, request.id, paths, joins, socket.fd);
   } finally {
     socket.close();
   }
-  return greet(runtime, paths, signal);
+  const launched = await greet(runtime, paths, signal);
+  // Before anything runs in it: what no runtime sets, the limit of socket buffers on cgroup v1.
+  if (create === undefined && host.cgroups.mode !== "unified")
+    cgroup.setLimits({ memoryBytes: request.limits.memoryBytes });
+  return launched;
 }
 
 /**

@@ -31,8 +31,8 @@ export interface SandboxConfig {
   readonly agentBinary: string;
   /** Path of the network namespace; a new, empty one without it. */
   readonly netnsPath: string | undefined;
-  /** Below the cgroup hierarchies' roots. */
-  readonly cgroupPath: string;
+  /** Below the cgroup hierarchies' roots; undefined where the runtime starts in the groups it is to live in. */
+  readonly cgroupPath: string | undefined;
   readonly limits: CgroupLimits;
   readonly host: HostTraits;
 }
@@ -98,6 +98,18 @@ function mounts(config: SandboxConfig) {
   ];
 }
 
+function resources(config: SandboxConfig) {
+  const idle = config.host.cgroupMode === "unified" && config.limits.class === "best-effort";
+  return {
+    // Runtimes add the few devices that every container has.
+    devices: [{ allow: false, access: "rwm" }],
+    memory: memory(config),
+    cpu: cpu(config),
+    pids: { limit: config.limits.pids },
+    ...(idle && { unified: { "cpu.idle": "1" } }),
+  };
+}
+
 const manyProcesses = 4_194_304;
 
 /** Limits of the kernel that count per user over the whole machine are raised out of the way: the cgroup counts per sandbox. */
@@ -122,7 +134,6 @@ function rlimits({ host }: SandboxConfig) {
 
 /** The bundle's config.json as JSON. */
 export function ociConfig(config: SandboxConfig): string {
-  const idle = config.host.cgroupMode === "unified" && config.limits.class === "best-effort";
   return JSON.stringify({
     ociVersion: "1.0.2",
     hostname: config.hostname,
@@ -152,15 +163,10 @@ export function ociConfig(config: SandboxConfig): string {
         { type: "cgroup" },
         { type: "network", ...(config.netnsPath !== undefined && { path: config.netnsPath }) },
       ],
-      cgroupsPath: config.cgroupPath,
-      resources: {
-        // Runtimes add the few devices that every container has.
-        devices: [{ allow: false, access: "rwm" }],
-        memory: memory(config),
-        cpu: cpu(config),
-        pids: { limit: config.limits.pids },
-        ...(idle && { unified: { "cpu.idle": "1" } }),
-      },
+      ...(config.cgroupPath !== undefined && {
+        cgroupsPath: config.cgroupPath,
+        resources: resources(config),
+      }),
       maskedPaths,
       readonlyPaths: readOnlyPaths,
       seccomp: profile(),

@@ -9,6 +9,7 @@ import type { CgroupHierarchy } from "../../linux/cgroup.ts";
 import { detectCgroups } from "../../linux/cgroup-hierarchy.ts";
 import { findRuntime } from "./host.ts";
 import { kernelLimitFindings } from "./kernel-limits.ts";
+import type { RuntimeName } from "./runtime.ts";
 import { seccompProfile } from "./seccomp-profile.ts";
 
 type Finding = BackendReport["findings"][number];
@@ -19,7 +20,10 @@ const installRuntime = "apt-get install -y runc";
 const versionDeadlineMs = 10_000;
 
 /** Never throws. */
-export async function probeHost(signal: AbortSignal): Promise<BackendReport> {
+export async function probeHost(
+  runtimes: readonly RuntimeName[],
+  signal: AbortSignal,
+): Promise<BackendReport> {
   if (process.platform !== "linux") {
     const message = `containers need Linux, this is ${process.platform}`;
     return report([{ level: "error", message }]);
@@ -32,9 +36,12 @@ export async function probeHost(signal: AbortSignal): Promise<BackendReport> {
     ...controlGroups(cgroups),
     ...agent(),
   ];
-  const runtime = findRuntime(typeof cgroups === "string" ? "hybrid" : cgroups.mode);
+  const runtime = findRuntime(typeof cgroups === "string" ? "hybrid" : cgroups.mode, runtimes);
   if (runtime === undefined)
-    return report([...findings, { level: "error", message: "runc is not installed", fix: installRuntime }]);
+    return report([
+      ...findings,
+      { level: "error", message: `${runtimes.join(" or ")} is not installed`, fix: installRuntime },
+    ]);
   try {
     const { stdout } = await run(runtime.program, ["--version"], { signal, timeout: versionDeadlineMs });
     return report([...findings, ...runtimeFindings(runtime.name, stdout)], versionOf(runtime.name, stdout));

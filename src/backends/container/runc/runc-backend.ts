@@ -13,6 +13,7 @@ import { endOrphanRuntimes } from "./orphan-runtimes.ts";
 import { probeHost } from "./probe.ts";
 import { RuncRecord } from "./record.ts";
 import { removeSandbox } from "./removal.ts";
+import { preferredRuntimes, type RuntimeName } from "./runtime.ts";
 import { RuncSandbox } from "./runc-sandbox.ts";
 import { explainDeath } from "./sandbox-end.ts";
 import { sandboxesDirectory, sandboxPaths } from "./sandbox-paths.ts";
@@ -23,6 +24,8 @@ export interface RuncBackendOptions {
   readonly instance: string;
   /** For sockets, bundles and the runtime's state. */
   readonly runDir: string;
+  /** Without it, the fastest that is installed. */
+  readonly runtime?: RuntimeName;
 }
 
 /** Containers by an OCI runtime, without any process of ours beside the agent in each. */
@@ -42,15 +45,17 @@ export class RuncBackend implements Backend {
   readonly #sandboxes: string;
   readonly #starting = new Set<string>();
   readonly #held = new Map<string, RuncSandbox>();
+  readonly #runtimes: readonly RuntimeName[];
   #host: Host | undefined;
 
-  constructor({ instance, runDir }: RuncBackendOptions) {
+  constructor({ instance, runDir, runtime }: RuncBackendOptions) {
+    this.#runtimes = runtime === undefined ? preferredRuntimes : [runtime];
     this.#instance = instance;
     this.#sandboxes = sandboxesDirectory(runDir);
   }
 
   probe(signal: AbortSignal): Promise<BackendReport> {
-    return probeHost(signal);
+    return probeHost(this.#runtimes, signal);
   }
 
   async start(request: StartRequest, signal: AbortSignal): Promise<Running> {
@@ -61,9 +66,7 @@ export class RuncBackend implements Backend {
     claim(paths, request.id);
     this.#starting.add(request.id);
     try {
-      const { init, guest } = await launch(host, paths, cgroup.path, request, signal);
-      // Before anything runs in it: what no runtime sets, the limit of socket buffers on cgroup v1.
-      if (host.cgroups.mode !== "unified") cgroup.setLimits({ memoryBytes: request.limits.memoryBytes });
+      const { init, guest } = await launch(host, paths, cgroup, request, signal);
       const record: RuncRecord = {
         ...init,
         class: request.limits.class,
@@ -130,7 +133,7 @@ export class RuncBackend implements Backend {
   }
 
   #requireHost(): Host {
-    this.#host ??= inspectHost();
+    this.#host ??= inspectHost(this.#runtimes);
     return this.#host;
   }
 
@@ -142,7 +145,7 @@ export class RuncBackend implements Backend {
     return (this.#host?.cgroups ?? detectCgroups()).cgroup(this.#cgroupPath(id));
   }
 
-  /** The control group above all sandboxes is made by the runtime; it goes with the last of them. */
+  /** The control group above all sandboxes is made with the first of them; it goes with the last. */
   #removeEmptyParent(): void {
     for (const directory of detectCgroups().cgroup(`/${this.#instance}`).directories()) {
       try {

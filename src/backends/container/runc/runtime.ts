@@ -21,9 +21,15 @@ export function findProgram(name: string, path = process.env["PATH"] ?? ""): str
   return undefined;
 }
 
-/** crun is smaller and faster, but does not work on v1 hierarchies. */
-export function preferredRuntimes(cgroupMode: "unified" | "hybrid" | "legacy"): readonly RuntimeName[] {
-  return cgroupMode === "unified" ? ["crun", "runc"] : ["runc"];
+/** crun takes a third of runc's CPU time for a start. */
+export const preferredRuntimes: readonly RuntimeName[] = ["crun", "runc"];
+
+/** A runtime of this machine. */
+export interface Runtime {
+  readonly name: RuntimeName;
+  readonly program: string;
+  /** The launcher, where it puts the runtime into control groups that are made already; without it the runtime makes them. */
+  readonly launcher: string | undefined;
 }
 
 export interface RuntimeProcess {
@@ -32,19 +38,21 @@ export interface RuntimeProcess {
   kill(): void;
 }
 
-/** For a Go program that lives for milliseconds: no garbage collection and no second thread to run it; a third of its CPU time. */
+/** For runc, a Go program that lives for milliseconds: no garbage collection and no second thread to run it; a third of its CPU time. */
 const lean = { GOMAXPROCS: "1", GOGC: "off" };
 
 /**
  * Starts `run -d`: returns when the program is started, not when the container is.
  *
+ * @param joins of the sandbox's control groups, where the runtime does not make them
  * @param socketFd becomes the container's descriptor 3
  * @throws Error of open(2), LinuxError when the program cannot be started
  */
 export function spawnRuntime(
-  program: string,
+  runtime: Runtime,
   id: string,
   paths: SandboxPaths,
+  joins: readonly string[],
   socketFd: number,
 ): RuntimeProcess {
   // The container keeps these for its life: files, never a pipe that someone would have to read.
@@ -52,13 +60,13 @@ export function spawnRuntime(
   try {
     const log = openSync(paths.log, "w", 0o600);
     try {
-      const args = ["--root", paths.state, "run", "--detach", "--preserve-fds", "1"];
-      const { pid, exited } = spawnProgram(
-        program,
-        [program, ...args, "--bundle", paths.bundle, "--pid-file", paths.pidFile, id],
-        { PATH: process.env["PATH"] ?? "", ...lean },
-        [nothing, nothing, log, socketFd],
-      );
+      const argv = commandLine(runtime, id, paths, joins);
+      const { pid, exited } = spawnProgram(argv[0], argv, { PATH: process.env["PATH"] ?? "", ...lean }, [
+        nothing,
+        nothing,
+        log,
+        socketFd,
+      ]);
       return { exited, kill: () => killGroup(pid) };
     } finally {
       closeSync(log);
@@ -66,6 +74,18 @@ export function spawnRuntime(
   } finally {
     closeSync(nothing);
   }
+}
+
+function commandLine(
+  { program, launcher }: Runtime,
+  id: string,
+  paths: SandboxPaths,
+  joins: readonly string[],
+): [string, ...string[]] {
+  const where = ["--root", paths.state, "run", "--bundle", paths.bundle, "--pid-file", paths.pidFile];
+  const run = [...where, "--detach", "--preserve-fds", "1", id];
+  if (launcher === undefined) return [program, ...run];
+  return [launcher, ...joins, "--", program, "--cgroup-manager=disabled", ...run];
 }
 
 /** Kills a runtime with the helpers it has started. It leads a process group. */

@@ -1,6 +1,6 @@
 /** The system call filter in the form of an OCI bundle. */
 import { constants } from "node:os";
-import { allowedSyscalls } from "./seccomp-syscalls.ts";
+import { allowedSyscalls, refusedSyscalls } from "./seccomp-syscalls.ts";
 
 const { EPERM, ENOSYS, ENOTTY, EAFNOSUPPORT, EPROTONOSUPPORT } = constants.errno;
 
@@ -44,11 +44,15 @@ const masked = (index: number, mask: number, value: number): ArgumentRule => ({
 });
 
 /** CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. */
-const cloneNamespaces = 0x7e02_0000;
+const newNamespaces = [
+  0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000,
+] as const;
+const anyNamespace = newNamespaces.reduce((flags, flag) => flags | flag, 0);
 
 /** clone3 hides its flags in memory, where a filter cannot look; the C libraries fall back to clone. */
 const clone: readonly SyscallRule[] = [
-  allow("clone", masked(0, cloneNamespaces, 0)),
+  allow("clone", masked(0, anyNamespace, 0)),
+  ...newNamespaces.map((flag) => refuse("clone", EPERM, masked(0, flag, flag))),
   { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: ENOSYS },
 ];
 
@@ -119,10 +123,11 @@ export function seccompProfile(arch: string = process.arch): SeccompProfile {
   if (architecture === undefined) throw new RangeError(`there is no system call filter for ${arch}`);
   return {
     defaultAction: "SCMP_ACT_ERRNO",
-    defaultErrnoRet: EPERM,
+    defaultErrnoRet: ENOSYS,
     architectures: [architecture],
     syscalls: [
       { names: allowedSyscalls, action: "SCMP_ACT_ALLOW" },
+      { names: refusedSyscalls, action: "SCMP_ACT_ERRNO", errnoRet: EPERM },
       ...clone,
       asynchronousIo,
       ...socket,

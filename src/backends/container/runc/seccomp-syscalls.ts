@@ -1,6 +1,7 @@
 /**
- * The system calls that programs in a sandbox may make, by purpose; whatever is not named is refused. A name that a machine's architecture
- * or libseccomp does not know is left out by the runtime, and calls newer than all of these fail with ENOSYS.
+ * The system calls that programs in a sandbox may make, by purpose, and those that they are refused. Whatever is in neither list does not
+ * exist for them, so that a C library falls back from a call which is newer than these lists. A name that a machine's architecture or
+ * libseccomp does not know is left out by the runtime.
  *
  * Left out on purpose: new mounts and namespaces (mount, unshare, setns, pivot_root, fsopen …), bpf, perf_event_open, userfaultfd,
  * io_uring, asynchronous I/O (seccomp-profile.ts), keyrings, kexec, modules, clocks, accounting, quotactl, open_by_handle_at, syslog, swap, raw I/O ports,
@@ -87,3 +88,13 @@ export const allowedSyscalls: readonly string[] = [
   ...sockets,
   ...interProcess,
 ];
+
+/** Not missing but forbidden: programs that try them report it. */
+export const refusedSyscalls: readonly string[] = names(`
+  mount umount2 pivot_root fsopen fsconfig fsmount fspick open_tree move_mount mount_setattr unshare setns
+  bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register
+  add_key request_key keyctl kexec_load kexec_file_load init_module finit_module delete_module reboot
+  clock_settime settimeofday acct quotactl quotactl_fd swapon swapoff open_by_handle_at syslog iopl ioperm modify_ldt
+  mbind set_mempolicy set_mempolicy_home_node migrate_pages move_pages process_madvise memfd_secret
+  fanotify_init fanotify_mark vhangup sethostname setdomainname lookup_dcookie sysfs ustat
+`);
