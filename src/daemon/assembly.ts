@@ -21,6 +21,13 @@ import { LeakSweep } from "./lifecycle/leak-sweep.ts";
 import type { LifecycleEffect } from "./lifecycle/lifecycle.ts";
 import { diskOf, MachineSampler } from "./admission/machine.ts";
 import { Metrics } from "./metrics.ts";
+import { PolicyBook } from "./network/policy/policy-book.ts";
+import { PolicyChanges } from "./network/policy/policy-changes.ts";
+import { PolicyEnforcement } from "./network/policy/policy-enforcement.ts";
+import type { ProtectedRange } from "./network/policy/protected-ranges.ts";
+import type { RegistryTable } from "./network/policy/registry-table.ts";
+import { SandboxNetworks } from "./network/policy/sandbox-networks.ts";
+import type { SandboxPolicies } from "./network/sandbox-policies.ts";
 import { NodeStatusReader } from "./views/node-status.ts";
 import type { DaemonOptions } from "./options.ts";
 import { Ports } from "./ports/ports.ts";
@@ -50,6 +57,12 @@ export interface AssemblyParts {
   /** What keeps sandboxes from being prepared, or from what they are to have. */
   readonly findings: () => BackendReport["findings"];
   readonly registries: () => RegistryView[];
+  /** What registries' names stand for here, as of now. */
+  readonly registryTable: () => RegistryTable;
+  /** What no rule but one for an address block within it opens. */
+  readonly protectedRanges: readonly ProtectedRange[];
+  /** Undefined where no sandbox of this node has a way out of its network. */
+  readonly datapath: SandboxPolicies | undefined;
   /** Sizes of what is held ready, by kind. */
   readonly pools: () => Readonly<Record<string, number>>;
 }
@@ -116,6 +129,16 @@ export function assemble(parts: AssemblyParts) {
     feed,
     effect: (effect, entry) => effects[effect](entry),
   });
+  const pinned = new Set<string>();
+  const policyBook: PolicyBook = new PolicyBook({
+    journal,
+    context: () => ({ registries: parts.registryTable(), protectedRanges: parts.protectedRanges }),
+    used: () =>
+      new Set([...pinned, ...[...sandboxes.values()].map(({ record }) => record.networkPolicy.digest)]),
+  });
+  const enforcement = new PolicyEnforcement({ log, sandboxes, book: policyBook, datapath: parts.datapath });
+  const policyChanges = new PolicyChanges({ clock, sandboxes, book: policyBook, enforcement, pinned });
+  const networks = new SandboxNetworks({ book: policyBook, enforcement });
   const deadlines: Deadlines = new Deadlines(clock, (kind, id, now) => {
     const entry = sandboxes.get(id);
     if (entry === undefined) return undefined;
@@ -169,6 +192,7 @@ export function assemble(parts: AssemblyParts) {
     execs,
     retention,
     sweep,
+    enforcement,
   });
   const policy = {
     maxSandboxes: options.maxSandboxes,
@@ -185,6 +209,9 @@ export function assemble(parts: AssemblyParts) {
     sandboxes,
     ending,
     sweep,
+    policyBook,
+    policyChanges,
+    enforcement,
     backends,
     provisioner,
     admit: async (entry) => admit({ sandboxes, machine, policy, cordoned, random }, entry),
@@ -248,6 +275,10 @@ export function assemble(parts: AssemblyParts) {
     gate,
     files,
     ports,
+    policyBook,
+    policyChanges,
+    enforcement,
+    networks,
     status,
     /** Nothing new is taken from now on. */
     cordon: (): void => {

@@ -10,6 +10,7 @@ import { type Clock, systemClock } from "./clock.ts";
 import { assemble, type Daemon } from "./assembly.ts";
 import { serveFiles } from "./http/file-routes.ts";
 import { serveHistory } from "./http/history-routes.ts";
+import { serveNetworks } from "./http/network-routes.ts";
 import { serveNode } from "./http/node-routes.ts";
 import { servePorts } from "./http/port-routes.ts";
 import { serveSandboxes } from "./http/sandbox-routes.ts";
@@ -19,6 +20,7 @@ import { AddressRange } from "./network/address-range.ts";
 import type { NodeConfiguration } from "./network/registries/configured-mirror.ts";
 import { NodeRegistries } from "./network/registries/node-registries.ts";
 import { LocalProvisioner } from "./local-provisioner.ts";
+import { protectedRanges } from "./network/policy/protected-ranges.ts";
 import { type DaemonOptions, type DaemonOptionsInput, parseDaemonOptions } from "./options.ts";
 import { loadSandboxes } from "./lifecycle/recovery.ts";
 import { Registration } from "./registration.ts";
@@ -93,9 +95,13 @@ export async function startDaemon(
       provisioner,
       findings: () => [...(provisioner?.report() ?? []), ...registries.findings],
       registries: () => registries.view(),
+      registryTable: () => registries.table,
+      protectedRanges: protectedRanges([], [options.networkRange]),
+      datapath: undefined,
       pools: () => provisioner?.pools() ?? {},
     });
     undo.push(() => daemon.dispose());
+    undo.push(registries.onChange(() => daemon.enforcement.registriesChanged()));
     const recover = loadSandboxes(daemon);
     const server = serve(daemon, options, log);
     undo.push(async () => server.close());
@@ -103,6 +109,7 @@ export async function startDaemon(
     log.info({ address, sandboxes: daemon.sandboxes.size }, "listening");
     const recovered = recover().then(() => {
       daemon.recovered();
+      daemon.policyBook.prune();
       log.info("recovered");
       void daemon.sweep.run();
     });
@@ -154,6 +161,7 @@ function serve(daemon: Daemon, options: DaemonOptions, log: Logger): WireServer 
   serveHistory(server, daemon);
   serveSessions(server, daemon);
   serveFiles(server, daemon);
+  serveNetworks(server, daemon);
   servePorts(server, daemon);
   serveNode(server, daemon);
   return server;

@@ -76,6 +76,28 @@ export const routes = define({
   readArchive: { method: "GET", path: "/v1/sandboxes/:ref/archive", served: "both" },
   /** query ArchiveWriteQuery, tar, optional trailer x-dsec-crc32 or x-dsec-sha256 → ArchiveResult. */
   writeArchive: { method: "PUT", path: "/v1/sandboxes/:ref/archive", served: "both" },
+  /** → SandboxPolicy: what is in force. */
+  getSandboxPolicy: { method: "GET", path: "/v1/sandboxes/:ref/network/policy", served: "both" },
+  /** PolicyReplacement → PolicyChange. */
+  setSandboxPolicy: { method: "PUT", path: "/v1/sandboxes/:ref/network/policy", served: "coordinator" },
+  /** NetworkProbe → NetworkProbeResult. */
+  testNetwork: { method: "POST", path: "/v1/sandboxes/:ref/network/test", served: "both" },
+  /** query since (ms), follow → NDJSON NetworkDecision. */
+  networkLog: { method: "GET", path: "/v1/sandboxes/:ref/network/log", served: "both" },
+  /** PolicyApplication → PolicyPushResult. */
+  applyPolicy: { method: "POST", path: "/v1/network-policy", served: "daemon" },
+  /** → NamedPolicyList: the newest version of each. */
+  listPolicies: { method: "GET", path: "/v1/network-policies", served: "coordinator" },
+  /** query version → NamedPolicy. */
+  getPolicy: { method: "GET", path: "/v1/network-policies/:name", served: "coordinator" },
+  /** → NamedPolicyList: every version, the newest first. */
+  listPolicyVersions: { method: "GET", path: "/v1/network-policies/:name/versions", served: "coordinator" },
+  /** PolicyEdition → NamedPolicy: a version more, unless the newest says the same. */
+  setPolicy: { method: "PUT", path: "/v1/network-policies/:name", served: "coordinator" },
+  /** query version (default: all of them) → 204. Sandboxes that have it keep it. */
+  removePolicy: { method: "DELETE", path: "/v1/network-policies/:name", served: "coordinator" },
+  /** PolicyPush → PolicyPushResult. */
+  pushPolicy: { method: "POST", path: "/v1/push-network-policy", served: "coordinator" },
   /** ReclaimRequest → ReclaimResult. */
   reclaim: { method: "POST", path: "/v1/reclaim", served: "both" },
   /** query SandboxFilter + cursor → NDJSON WatchEvent. */
@@ -111,4 +133,20 @@ export function routePath(name: RouteName, params: Readonly<Record<string, strin
 
 /** Largest JSON request body, bytes. */
 export const maxBodyBytes = 1_048_576;
+/** The same where the body may hold a network policy: 10,000 rules at their longest are a few MiB. */
+export const maxPolicyBodyBytes = 8_388_608;
+/** Routes whose body may hold a network policy. */
+export const policyRoutes = [
+  "createSandbox",
+  "placeSandbox",
+  "setSandboxPolicy",
+  "applyPolicy",
+  "setPolicy",
+  "pushPolicy",
+] as const;
+
+/** Largest JSON body of a route, bytes. */
+export function maxBodyOf(name: RouteName): number {
+  return (policyRoutes as readonly RouteName[]).includes(name) ? maxPolicyBodyBytes : maxBodyBytes;
+}
 export const idempotencyHeader = "idempotency-key";

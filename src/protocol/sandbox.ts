@@ -1,6 +1,8 @@
 import { z } from "zod";
 import { Labels, NodeName, SandboxId, SandboxName } from "./names.ts";
+import { NetworkCounters } from "./network-decision.ts";
 import { NetworkRules, PolicyChoice } from "./network-policy.ts";
+import { GivenPolicy, PolicyInForce } from "./policy-in-force.ts";
 import { Problem } from "./problem.ts";
 
 export const BackendKind = z.enum(["container", "fncall", "microvm", "vm", "simulated"]);
@@ -137,6 +139,8 @@ export const Placement = z.strictObject({
   id: SandboxId,
   owner: z.string().min(1).max(128),
   spec: SandboxSpec,
+  /** What the spec's `networkPolicy` names: policies with names are the coordinator's to look up. */
+  networkPolicy: GivenPolicy.optional(),
 });
 export type Placement = z.infer<typeof Placement>;
 
@@ -204,8 +208,11 @@ export const Sandbox = z.object({
   activeExecs: z.int(),
   /** Address on the node's private network, for host-to-sandbox connections. */
   address: z.string().optional(),
+  networkPolicy: PolicyInForce,
   /** Only in answers for one sandbox, and in lists with `usage=true`. */
   usage: Usage.optional(),
+  /** Only in answers for one sandbox, where its network is enforced by rules. */
+  networkCounters: NetworkCounters.optional(),
   /** Rises with every change; what a watch resumes from. */
   revision: z.int(),
 });

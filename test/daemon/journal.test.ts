@@ -4,6 +4,7 @@ import { DatabaseSync } from "node:sqlite";
 import { expect, onTestFinished, test } from "vitest";
 import { Journal } from "../../src/daemon/journal/journal.ts";
 import { newRecord, type SandboxRecord } from "../../src/daemon/lifecycle/sandbox-record.ts";
+import { nothingAllowed } from "../../src/daemon/network/policy/policy-digest.ts";
 import { ExecSpec } from "../../src/protocol/exec.ts";
 import { SandboxSpec } from "../../src/protocol/sandbox.ts";
 import { temporaryDir } from "./daemon-fixture.ts";
@@ -13,7 +14,7 @@ const id = "n1-aaaaaaaaaa";
 function record(changes: Partial<SandboxRecord> = {}): SandboxRecord {
   const spec = SandboxSpec.parse({ backend: "simulated", image: "x", labels: { job: "7" } });
   return {
-    ...newRecord({ id, owner: "alice", spec }, 1000),
+    ...newRecord({ id, owner: "alice", spec }, nothingAllowed(1000), 1000),
     state: "running",
     deadlineVersion: 1,
     ...changes,
@@ -72,13 +73,14 @@ test("everything that is written is there after the journal was opened again", a
   expect([second.sandboxes(), second.execs(id), second.events(id)]).toEqual([[], [], []]);
 });
 
-test("a journal from before layers were recorded is brought up to date, and its sandboxes have none", async () => {
+test("a journal of an earlier version is brought up to date: its sandboxes have no layers and may reach nothing", async () => {
   const path = await journalPath();
   const first = open(path);
   first.saveSandbox(record());
   first.close();
   const earlier = new DatabaseSync(path);
-  earlier.exec("ALTER TABLE sandboxes DROP COLUMN layers; PRAGMA user_version = 2");
+  earlier.exec("ALTER TABLE sandboxes DROP COLUMN layers; ALTER TABLE sandboxes DROP COLUMN network_policy");
+  earlier.exec("DROP TABLE network_policies; PRAGMA user_version = 2");
   earlier.close();
   const layers = [{ reference: "os:1", kind: "base" as const, digests: ["sha256:1"] }];
   const second = open(path);
@@ -166,4 +168,18 @@ test("a journal of a later dsec is refused untouched", async () => {
   database.exec("PRAGMA user_version = 99");
   database.close();
   expect(() => new Journal(path)).toThrowError(expect.objectContaining({ code: "config_invalid" }));
+});
+
+test("policies are kept by their digest until they are removed", async () => {
+  const path = await journalPath();
+  const policy = { default: "allow", rules: [] } as const;
+  const first = open(path);
+  first.addPolicy("sha256:1", { ...policy, rules: [] });
+  first.addPolicy("sha256:1", { ...policy, rules: [] });
+  first.close();
+  const second = open(path);
+  expect(second.policyDigests()).toEqual(["sha256:1"]);
+  expect(second.policy("sha256:1")).toEqual(policy);
+  second.removePolicy("sha256:1");
+  expect(second.policy("sha256:1")).toBeUndefined();
 });

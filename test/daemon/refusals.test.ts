@@ -156,7 +156,7 @@ async function raw(daemon: TestDaemon, method: string, path: string, body: strin
 test("a body that is too large, not JSON, or not what the route takes is refused", async () => {
   const daemon = await TestDaemon.start();
   const path = `/v1/sandboxes/${daemon.newId()}`;
-  expect(await raw(daemon, "PUT", path, `"${"x".repeat(1_100_000)}"`)).toMatchObject({
+  expect(await raw(daemon, "PUT", path, `"${"x".repeat(9_000_000)}"`)).toMatchObject({
     status: 413,
     body: { code: "body_too_large" },
   });

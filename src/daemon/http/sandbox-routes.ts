@@ -6,6 +6,7 @@ import type { Clock } from "../clock.ts";
 import type { Ending } from "../lifecycle/ending.ts";
 import { listSandboxes } from "../views/listing.ts";
 import { reclaim } from "../deadlines/reclaim.ts";
+import type { SandboxNetworks } from "../network/policy/sandbox-networks.ts";
 import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
 import type { Sandboxes } from "../lifecycle/sandboxes.ts";
 import type { Starting } from "../lifecycle/starting.ts";
@@ -18,11 +19,12 @@ export interface SandboxRouteParts {
   readonly starting: Starting;
   readonly ending: Ending;
   readonly activity: Activity;
+  readonly networks: Pick<SandboxNetworks, "counters">;
 }
 
 /** The routes that create, show, change and end sandboxes. */
 export function serveSandboxes(server: WireServer, parts: SandboxRouteParts): void {
-  const { clock, sandboxes, starting, ending, activity } = parts;
+  const { clock, sandboxes, starting, ending, activity, networks } = parts;
   /** Of one sandbox; waits until it was taken up after a restart. */
   const adopted = async (ref: string): Promise<SandboxEntry> => {
     const entry = sandboxes.find(ref);
@@ -31,7 +33,12 @@ export function serveSandboxes(server: WireServer, parts: SandboxRouteParts): vo
   };
   const withUsage = async (entry: SandboxEntry): Promise<Sandbox> => {
     const usage = await usageOf(entry);
-    return { ...sandboxes.viewOf(entry), ...(usage === undefined ? {} : { usage }) };
+    const networkCounters = networks.counters(entry);
+    return {
+      ...sandboxes.viewOf(entry),
+      ...(usage === undefined ? {} : { usage }),
+      ...(networkCounters === undefined ? {} : { networkCounters }),
+    };
   };
 
   server.handle("placeSandbox", async ({ params, body }) => {

@@ -1,6 +1,7 @@
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { z } from "zod";
 import { DSecError } from "../../protocol/errors.ts";
+import { NetworkPolicy } from "../../protocol/network-policy.ts";
 import { SandboxEvent } from "../../protocol/sandbox.ts";
 import type { SandboxRecord } from "../lifecycle/sandbox-record.ts";
 import { type JournaledExec, execColumns, execFromRow, execToRow } from "./exec-row.ts";
@@ -135,6 +136,32 @@ export class Journal {
 
   removeSession(sandbox: string, name: string): void {
     this.#database.prepare("DELETE FROM sessions WHERE sandbox = ? AND name = ?").run(sandbox, name);
+  }
+
+  /** @throws DSecError `disk_full` */
+  addPolicy(digest: string, policy: NetworkPolicy): void {
+    this.#write(() =>
+      this.#database
+        .prepare("INSERT OR IGNORE INTO network_policies (digest, policy) VALUES (?, ?)")
+        .run(digest, JSON.stringify(policy)),
+    );
+  }
+
+  /** @throws DSecError `journal_corrupt` when it cannot be read */
+  policy(digest: string): NetworkPolicy | undefined {
+    const row = this.#database.prepare("SELECT policy FROM network_policies WHERE digest = ?").get(digest);
+    return row && this.#read(() => NetworkPolicy.parse(JSON.parse(String(row["policy"]))));
+  }
+
+  policyDigests(): string[] {
+    return this.#database
+      .prepare("SELECT digest FROM network_policies")
+      .all()
+      .map(({ digest }) => String(digest));
+  }
+
+  removePolicy(digest: string): void {
+    this.#database.prepare("DELETE FROM network_policies WHERE digest = ?").run(digest);
   }
 
   addEvent(event: SandboxEvent): void {

@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { DSecError } from "../../protocol/errors.ts";
-import { layersColumn, schema, schemaVersion, sessionsTable } from "./schema.ts";
+import { schema, schemaVersion, upgrades } from "./schema.ts";
 
 /**
  * Opens the journal and takes it for this process alone, until it is closed or the process dies.
@@ -21,8 +21,7 @@ export function openJournalFile(path: string): DatabaseSync {
     const version = versionOf(database);
     check(database, path);
     if (version === 0) create(database);
-    else if (version === 1) upgrade(database, `${sessionsTable} ${layersColumn}`);
-    else if (version === 2) upgrade(database, layersColumn);
+    else if (version < schemaVersion) upgrade(database, upgrades.slice(version - 1).join(" "));
     else if (version !== schemaVersion)
       throw new DSecError(
         "config_invalid",

@@ -1,9 +1,11 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { z } from "zod";
 import type { Json } from "../../backends/backend.ts";
+import { PolicyInForce } from "../../protocol/policy-in-force.ts";
 import { Problem } from "../../protocol/problem.ts";
 import { ComposedLayer, EndReason, Engine, SandboxSpec, SandboxState } from "../../protocol/sandbox.ts";
 import type { SandboxRecord } from "../lifecycle/sandbox-record.ts";
+import { nothingAllowed } from "../network/policy/policy-digest.ts";
 
 const absent = <T extends z.ZodType>(schema: T) =>
   schema.nullable().transform((value) => value ?? undefined) as z.ZodType<z.output<T> | undefined>;
@@ -34,6 +36,7 @@ const Row = z.object({
   revision: z.number(),
   backend_record: absent(anyJson),
   provisioner_record: absent(anyJson),
+  network_policy: absent(json(PolicyInForce)),
 });
 
 export const sandboxColumns = Object.keys(Row.shape);
@@ -64,6 +67,7 @@ export function sandboxFromRow(row: Record<string, SQLOutputValue>): SandboxReco
     revision: parsed.revision,
     backendRecord: parsed.backend_record,
     provisionerRecord: parsed.provisioner_record,
+    networkPolicy: parsed.network_policy ?? nothingAllowed(parsed.created_at),
   };
 }
 
@@ -93,5 +97,6 @@ export function sandboxToRow(record: SandboxRecord): SQLInputValue[] {
     record.revision,
     text(record.backendRecord),
     text(record.provisionerRecord),
+    JSON.stringify(record.networkPolicy),
   ];
 }

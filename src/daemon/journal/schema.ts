@@ -1,11 +1,5 @@
-/** Rises with every change of the tables below; a journal of another version is refused. */
-/** Since version 3. */
-export const layersColumn = "ALTER TABLE sandboxes ADD COLUMN layers TEXT;";
-
-export const schemaVersion = 3;
-
 /** Since version 2. */
-export const sessionsTable = `
+const sessionsTable = `
 CREATE TABLE sessions (
   sandbox TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -13,7 +7,27 @@ CREATE TABLE sessions (
 ) STRICT, WITHOUT ROWID;
 `;
 
-export const schema = `${sessionsTable}
+/** Since version 3. */
+const layersColumn = "ALTER TABLE sandboxes ADD COLUMN layers TEXT;";
+
+/** Since version 4; sandboxes refer to them by digest. */
+const policiesTable = `
+CREATE TABLE network_policies (
+  digest TEXT PRIMARY KEY,
+  policy TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+`;
+
+/** Since version 4; where it is null the sandbox was made by a dsec that let nothing out. */
+const policyColumn = "ALTER TABLE sandboxes ADD COLUMN network_policy TEXT;";
+
+/** What leads from each version to the next, from version 1 on. */
+export const upgrades: readonly string[] = [sessionsTable, layersColumn, `${policiesTable}${policyColumn}`];
+
+/** Of the tables below; a journal of a later version is refused. */
+export const schemaVersion = upgrades.length + 1;
+
+export const schema = `${sessionsTable}${policiesTable}
 CREATE TABLE sandboxes (
   id TEXT PRIMARY KEY,
   owner TEXT NOT NULL,
@@ -36,7 +50,8 @@ CREATE TABLE sandboxes (
   kept_until REAL,
   revision INTEGER NOT NULL,
   backend_record TEXT,
-  provisioner_record TEXT
+  provisioner_record TEXT,
+  network_policy TEXT
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE execs (

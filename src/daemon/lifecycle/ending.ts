@@ -5,6 +5,7 @@ import { toProblem } from "../../protocol/problem-codec.ts";
 import type { EndReason } from "../../protocol/sandbox.ts";
 import type { Clock } from "../clock.ts";
 import type { Execs } from "../exec/execs.ts";
+import type { PolicyEnforcement } from "../network/policy/policy-enforcement.ts";
 import type { LeakSweep } from "./leak-sweep.ts";
 import type { Retention } from "./retention.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
@@ -18,6 +19,7 @@ export interface EndingParts {
   readonly execs: Pick<Execs, "endAll">;
   readonly retention: Pick<Retention, "remove">;
   readonly sweep: Pick<LeakSweep, "leaked">;
+  readonly enforcement: Pick<PolicyEnforcement, "end">;
 }
 
 /** Milliseconds each attempt to destroy a sandbox gets, one after the other. */
@@ -94,6 +96,7 @@ export class Ending {
       await this.#insist(entry, "its root and network", async () => entry.prepared?.release());
       entry.prepared = undefined;
     }
+    await this.#insist(entry, "its network policy", async () => this.#parts.enforcement.end(entry));
   }
 
   async #insist(entry: SandboxEntry, what: string, attempt: () => Promise<void>): Promise<void> {

@@ -1,7 +1,5 @@
 import type { Backend } from "../../backends/backend.ts";
 import { DSecError } from "../../protocol/errors.ts";
-import { builtinPolicy, policyWith } from "../../protocol/network-policy.ts";
-import { formatRule } from "../../protocol/network-rule-text.ts";
 import type { Engine, SandboxSpec } from "../../protocol/sandbox.ts";
 import { compose, type Composition } from "../layers/composition.ts";
 import type { Provisioner } from "../provisioner.ts";
@@ -23,14 +21,13 @@ export interface ImageSources {
 
 /**
  * The asked engine; else runc where the layer store has the image; else docker where its daemon has it.
- * @throws DSecError `image_not_found`, `backend_unavailable`, `network_policy_unsupported`, `invalid_image_reference`, `invalid_argument`
+ * @throws DSecError `image_not_found`, `backend_unavailable`, `invalid_image_reference`, `invalid_argument`
  */
 export async function chooseImage(
   spec: SandboxSpec,
   sources: ImageSources,
   signal: AbortSignal,
 ): Promise<ImageChoice> {
-  checkNetwork(spec);
   if (spec.backend !== "container") {
     if (spec.engine !== undefined)
       throw new DSecError("invalid_argument", `engine: only containers have an engine, not ${spec.backend}`);
@@ -115,21 +112,6 @@ function find(sources: ImageSources, spec: SandboxSpec): Backend {
 
 function unavailable(what: string): DSecError {
   return new DSecError("backend_unavailable", `this node cannot run ${what}; dsec doctor says why`);
-}
-
-function checkNetwork({ networkRules, networkPolicy }: SandboxSpec): void {
-  const base = typeof networkPolicy === "string" ? builtinPolicy(networkPolicy) : networkPolicy;
-  if (base === undefined && networkPolicy !== undefined)
-    throw new DSecError("network_policy_unsupported", "networkPolicy: named policies are not supported yet");
-  const { default: otherwise, rules } = policyWith(base, networkRules);
-  const allowed = rules.filter(({ action }) => action === "allow").map(formatRule);
-  if (otherwise === "allow") allowed.push("everything else");
-  if (allowed.length === 0) return;
-  throw new DSecError(
-    "network_policy_unsupported",
-    `allowing ${allowed.slice(0, 10).join(", ")} is not supported yet; sandboxes have no way out of their network`,
-    { details: { allowed: allowed.slice(0, 10) } },
-  );
 }
 
 function layerName(image: string): string {

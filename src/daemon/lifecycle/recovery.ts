@@ -11,6 +11,7 @@ import type { Deadlines } from "../deadlines/deadlines.ts";
 import type { Ending } from "./ending.ts";
 import { adoptExecs, type ExecAdoptionParts } from "../exec/exec-adoption.ts";
 import type { LeakSweep } from "./leak-sweep.ts";
+import type { PolicyEnforcement } from "../network/policy/policy-enforcement.ts";
 import type { Provisioner } from "../provisioner.ts";
 import type { Retention } from "./retention.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
@@ -27,6 +28,7 @@ export interface RecoveryParts extends ExecAdoptionParts {
   readonly retention: Retention;
   readonly sweep: LeakSweep;
   readonly deadlines: Deadlines;
+  readonly enforcement: Pick<PolicyEnforcement, "resume">;
   readonly backends: readonly Backend[];
   /** Undefined where the node has no backend that needs it. */
   readonly provisioner: Provisioner | undefined;
@@ -106,6 +108,7 @@ async function adopt(parts: RecoveryParts, entry: SandboxEntry): Promise<void> {
       `this daemon has no ${record.engine ?? record.spec.backend} backend any more`,
     );
   entry.backend = backend;
+  await parts.enforcement.resume(entry, backend);
   if (record.provisionerRecord !== undefined)
     entry.prepared = await parts.provisioner?.adopt(entry.id, record.provisionerRecord);
   const signal = AbortSignal.timeout(adoptTimeoutMs);

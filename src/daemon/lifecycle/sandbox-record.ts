@@ -1,4 +1,5 @@
 import type { Json } from "../../backends/backend.ts";
+import type { PolicyInForce } from "../../protocol/policy-in-force.ts";
 import type { Problem } from "../../protocol/problem.ts";
 import type {
   ComposedLayer,
@@ -38,14 +39,19 @@ export interface SandboxRecord {
   revision: number;
   backendRecord: Json | undefined;
   provisionerRecord: Json | undefined;
+  networkPolicy: PolicyInForce;
 }
 
 /** The record of a sandbox that was just asked for. @param now milliseconds since the epoch */
-export function newRecord({ id, owner, spec }: Placement, now: number): SandboxRecord {
+export function newRecord(
+  { id, owner, spec }: Placement,
+  networkPolicy: PolicyInForce,
+  now: number,
+): SandboxRecord {
   return {
     id,
     owner,
-    spec,
+    spec: withoutRules(spec),
     state: "pending",
     endReason: undefined,
     exitCode: undefined,
@@ -65,7 +71,14 @@ export function newRecord({ id, owner, spec }: Placement, now: number): SandboxR
     revision: 0,
     backendRecord: undefined,
     provisionerRecord: undefined,
+    networkPolicy,
   };
+}
+
+/** A policy of its own is kept once, by its digest, and not with every record that is read and written. */
+function withoutRules(spec: SandboxSpec): SandboxSpec {
+  const { networkPolicy, ...rest } = spec;
+  return typeof networkPolicy === "object" ? rest : spec;
 }
 
 const known = <T extends object>(fields: T): { [K in keyof T]?: Exclude<T[K], undefined> } =>
@@ -87,6 +100,7 @@ export function toSandbox(record: SandboxRecord, node: string, activeExecs: numb
     createdAt: record.createdAt,
     deadlineVersion: record.deadlineVersion,
     activeExecs,
+    networkPolicy: record.networkPolicy,
     revision: record.revision,
     ...known({
       engine: record.engine,

@@ -10,6 +10,9 @@ import { chooseImage, type ImageChoice, type ImageSources } from "./image-choice
 import type { LeakSweep } from "./leak-sweep.ts";
 import { limitsOf } from "./limits.ts";
 import type { Metrics } from "../metrics.ts";
+import type { PolicyBook } from "../network/policy/policy-book.ts";
+import type { PolicyChanges } from "../network/policy/policy-changes.ts";
+import type { PolicyEnforcement } from "../network/policy/policy-enforcement.ts";
 import { newRecord, type SandboxRecord } from "./sandbox-record.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
@@ -24,6 +27,9 @@ export interface StartingParts extends ImageSources {
   readonly sandboxes: Sandboxes;
   readonly ending: Pick<Ending, "begin">;
   readonly sweep: Pick<LeakSweep, "leaked">;
+  readonly policyBook: Pick<PolicyBook, "source">;
+  readonly policyChanges: Pick<PolicyChanges, "first">;
+  readonly enforcement: Pick<PolicyEnforcement, "check" | "begin" | "end">;
   /** @throws DSecError the refusal */
   readonly admit: (entry: SandboxEntry) => Promise<void>;
   /** Starts of real sandboxes at a time. */
@@ -64,8 +70,8 @@ export class Starting {
   }
 
   #begin(placement: Placement): SandboxEntry {
-    const { clock, sandboxes, metrics } = this.#parts;
-    const entry = sandboxes.insert(newRecord(placement, clock.now()));
+    const { clock, sandboxes, metrics, policyChanges } = this.#parts;
+    const entry = sandboxes.insert(newRecord(placement, policyChanges.first(placement), clock.now()));
     sandboxes.touch(entry);
     const controller = new AbortController();
     const done = this.#run(entry, controller).catch((error: unknown) => {
@@ -100,7 +106,10 @@ export class Starting {
   async #prepare(entry: SandboxEntry, signal: AbortSignal): Promise<ImageChoice> {
     // a refusal must not depend on how long the queue of starts is
     await this.#parts.admit(entry);
-    return chooseImage(entry.record.spec, this.#parts, signal);
+    const choice = await chooseImage(entry.record.spec, this.#parts, signal);
+    const { enforcement, policyBook } = this.#parts;
+    enforcement.check(choice.backend, policyBook.source(entry.record.networkPolicy.digest));
+    return choice;
   }
 
   async #start(entry: SandboxEntry, choice: ImageChoice, controller: AbortController): Promise<void> {
@@ -125,6 +134,8 @@ export class Starting {
   async #launch(entry: SandboxEntry, choice: ImageChoice, signal: AbortSignal): Promise<Running> {
     const { backend, composition } = choice;
     const { id, spec } = entry.record;
+    // rules, then link
+    await this.#parts.enforcement.begin(entry, backend);
     if (composition !== undefined)
       entry.prepared = await this.#parts.provisioner?.prepare(
         id,
@@ -180,6 +191,9 @@ export class Starting {
       );
     });
     entry.prepared = undefined;
+    await this.#parts.enforcement.end(entry).catch((cause: unknown) => {
+      log.warn({ err: cause, sandbox: entry.id }, "the policy of a failed start could not be forgotten");
+    });
     // stopped meanwhile: its tear-down, which waits for this start, ends it
     if (entry.record.state !== "starting") return stoppedError(entry);
     const known = asStartError(entry, error);

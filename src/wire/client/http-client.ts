@@ -8,7 +8,7 @@ import type {
 } from "node:http";
 import type { Readable } from "node:stream";
 import { DSecError } from "../../protocol/errors.ts";
-import { maxBodyBytes, type RouteName, routePath, routes } from "../../protocol/routes.ts";
+import { maxBodyOf, type RouteName, routePath, routes } from "../../protocol/routes.ts";
 import { type Address, parseAddress } from "../address.ts";
 import {
   cancelledError,
@@ -158,8 +158,9 @@ export class HttpClient {
   #prepare(route: RouteName, options: CallOptions): RawRequest {
     const body = options.body === undefined ? undefined : JSON.stringify(options.body);
     const size = body === undefined ? 0 : Buffer.byteLength(body);
-    if (size > maxBodyBytes)
-      throw new DSecError("body_too_large", `the request body is larger than ${maxBodyBytes} bytes`);
+    const maxBytes = maxBodyOf(route);
+    if (size > maxBytes)
+      throw new DSecError("body_too_large", `the request body is larger than ${maxBytes} bytes`);
     const { method } = routes[route];
     return {
       method,

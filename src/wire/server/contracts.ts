@@ -21,6 +21,7 @@ import {
 } from "../../protocol/sandbox.ts";
 import { SessionList, SessionName } from "../../protocol/session.ts";
 import { fileContracts } from "./file-contracts.ts";
+import { networkContracts } from "./network-contracts.ts";
 
 /** What a route takes and gives; validation, handler types and OpenAPI are all made from it. */
 export interface Contract {
@@ -205,6 +206,7 @@ export const contracts = define({
     schema: PortToken,
   },
   ...fileContracts,
+  ...networkContracts,
   reclaim: {
     summary: "End idle sandboxes now",
     body: ReclaimRequest,

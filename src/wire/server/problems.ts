@@ -2,7 +2,6 @@ import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { DSecError, errorTable } from "../../protocol/errors.ts";
 import { problemContentType, toProblem } from "../../protocol/problem-codec.ts";
-import { maxBodyBytes } from "../../protocol/routes.ts";
 
 /** Codes that Fastify itself gives, and ours for them. */
 const fastifyErrors: Readonly<Record<string, () => DSecError>> = {
@@ -17,7 +16,7 @@ const fastifyErrors: Readonly<Record<string, () => DSecError>> = {
 };
 
 export function bodyTooLarge(): DSecError {
-  return new DSecError("body_too_large", `the request body is larger than ${maxBodyBytes} bytes`);
+  return new DSecError("body_too_large", "the request body is larger than this route takes");
 }
 
 /** What to tell the client for anything a handler or Fastify threw. */

@@ -10,7 +10,7 @@ import fastify, {
 } from "fastify";
 import { DSecError, errorTable } from "../../protocol/errors.ts";
 import { toProblem } from "../../protocol/problem-codec.ts";
-import { maxBodyBytes, type RouteName, routes } from "../../protocol/routes.ts";
+import { maxBodyBytes, maxBodyOf, type RouteName, routes } from "../../protocol/routes.ts";
 import { z } from "zod";
 import { parseAddress } from "../address.ts";
 import { type BelowHandler, BelowRoutes } from "./below.ts";
@@ -113,6 +113,7 @@ export class WireServer implements LocalServer {
     this.#app.route({
       method: routes[name].method,
       url: routes[name].path,
+      bodyLimit: maxBodyOf(name),
       handler: async (request, reply) => {
         const fields = {
           params: contract.params && parsePart("params", contract.params, request.params),

@@ -32,11 +32,9 @@ test("an id that belongs to another owner is not handed out", async () => {
 
 test.each<[string, { id?: string; spec: Partial<SandboxSpecInput> & { memory?: number } }, string]>([
   ["another node's id", { id: "n2-aaaaaaaaaa", spec: {} }, "invalid_argument"],
-  [
-    "a path that allows a registry",
-    { spec: { networkRules: { npm: false, pypi: true } } },
-    "network_policy_unsupported",
-  ],
+  ["a registry that nobody knows", { spec: { networkRules: { nmp: false } } }, "unknown_registry"],
+  ["a rule that cannot be read", { spec: { networkRules: { "a b": true } } }, "invalid_argument"],
+  ["a policy that nobody looked up", { spec: { networkPolicy: "web" } }, "invalid_argument"],
   ["an engine for a simulated sandbox", { spec: { engine: "runc" } }, "invalid_argument"],
   ["a backend that is not there", { spec: { backend: "vm" } }, "backend_unavailable"],
   ["zero memory", { spec: { memoryMb: 0 } }, "invalid_argument"],

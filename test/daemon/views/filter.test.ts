@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { compileFilter } from "../../../src/daemon/views/filter.ts";
 import { newRecord, toSandbox } from "../../../src/daemon/lifecycle/sandbox-record.ts";
+import { nothingAllowed } from "../../../src/daemon/network/policy/policy-digest.ts";
 import { type Sandbox, type SandboxFilter, SandboxSpec } from "../../../src/protocol/sandbox.ts";
 
 function sandbox(changes: Partial<Sandbox>): Sandbox {
@@ -10,7 +11,7 @@ function sandbox(changes: Partial<Sandbox>): Sandbox {
     name: "web",
     labels: { job: "7", tier: "" },
   });
-  const record = newRecord({ id: "n1-aaaaaaaaaa", owner: "alice", spec }, 1);
+  const record = newRecord({ id: "n1-aaaaaaaaaa", owner: "alice", spec }, nothingAllowed(1), 1);
   return { ...toSandbox({ ...record, state: "running" }, "n1", 0), ...changes };
 }
 

@@ -1,6 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { ChangeFeed } from "../../../src/daemon/views/change-feed.ts";
 import { compileFilter } from "../../../src/daemon/views/filter.ts";
+import { nothingAllowed } from "../../../src/daemon/network/policy/policy-digest.ts";
 import { newRecord, toSandbox } from "../../../src/daemon/lifecycle/sandbox-record.ts";
 import { watchSandboxes } from "../../../src/daemon/views/watch.ts";
 import {
@@ -24,7 +25,7 @@ class Shelf {
 
   put(id: string, state: SandboxState = "running"): void {
     const spec = SandboxSpec.parse({ backend: "simulated", image: "x" });
-    const record = newRecord({ id, owner: "alice", spec }, 1);
+    const record = newRecord({ id, owner: "alice", spec }, nothingAllowed(1), 1);
     const revision = this.feed.next();
     this.#sandboxes.set(id, toSandbox({ ...record, state, revision }, "n1", 0));
     this.feed.changed({ id, revision });

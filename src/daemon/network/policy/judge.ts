@@ -63,7 +63,28 @@ export function judgeName(policy: CompiledPolicy, text: string): NetworkVerdict 
   return allow === undefined ? byDefault(policy) : byRule(allow);
 }
 
-function reaches({ ports, protocol }: RuleTerm, destination: Destination): boolean {
+/** A connection of which only the name is known: what the addresses behind it are may still refuse it. */
+export function judgeConnectionByName(
+  policy: CompiledPolicy,
+  connection: {
+    readonly name: string;
+    readonly port: number | undefined;
+    readonly protocol: NetworkProtocol;
+  },
+): NetworkVerdict {
+  const { name, port, protocol } = connection;
+  if (port === undefined) return judgeName(policy, name);
+  const canonical = canonicalName(name);
+  if (canonical === undefined) return { allowed: false, by: { kind: "unchecked", reason: "malformed" } };
+  const terms = [...policy.names.find(canonical)].filter((term) => reaches(term, { port, protocol }));
+  const decisive = first(terms, "deny") ?? first(terms, "allow");
+  return decisive === undefined ? byDefault(policy) : byRule(decisive);
+}
+
+function reaches(
+  { ports, protocol }: RuleTerm,
+  destination: Pick<Destination, "port" | "protocol">,
+): boolean {
   if (protocol !== undefined && protocol !== destination.protocol) return false;
   if (ports === undefined) return true;
   const { port } = destination;
