@@ -16,6 +16,7 @@ export async function sandboxLeftovers(fleet: Fleet): Promise<string[]> {
     for (const entry of await entries(join(fleet.runDir, folder))) found.push(`${folder}/${entry}`);
   for (const mount of await mountsBelow(join(fleet.runDir, "sandboxes/"))) found.push(`mount ${mount}`);
   for (const pid of await processesOf(fleet.instance)) found.push(`process ${pid}`);
+  for (const id of await containersOf(fleet.instance)) found.push(`docker container ${id}`);
   return found;
 }
 
@@ -53,6 +54,15 @@ async function processesOf(instance: string): Promise<string[]> {
     if (groups.includes(`:/${instance}/`) && /^State:\s+[^ZX]/m.test(status)) found.push(pid);
   }
   return found;
+}
+
+async function containersOf(instance: string): Promise<string[]> {
+  const socketPath = process.env["DSEC_TEST_DOCKER_SOCKET"];
+  if (socketPath === undefined) return [];
+  const { default: Docker } = await import("dockerode");
+  const filters = { label: [`dsec.instance=${instance}`] };
+  const containers = await new Docker({ socketPath }).listContainers({ all: true, filters });
+  return containers.map(({ Id }) => Id);
 }
 
 async function mountsBelow(path: string): Promise<string[]> {

@@ -8,6 +8,7 @@ test(
   async () => {
     const result = await runSoak({
       sandboxes: 6,
+      docker: true,
       milliseconds: 25_000,
       seed: 3,
       concurrency: 6,

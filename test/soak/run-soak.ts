@@ -2,9 +2,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import { DSecError } from "../../src/sdk/index.ts";
 import { type Fleet, startFleet } from "../e2e/fleet.ts";
 import { sandboxLeftovers } from "../e2e/leftovers.ts";
+import { cliOperations } from "./cli-operations.ts";
 import { execOperations } from "./exec-operations.ts";
 import { fileOperations } from "./file-operations.ts";
+import { httpOperations } from "./http-operations.ts";
 import { lifecycleOperations } from "./lifecycle-operations.ts";
+import { nameOperations } from "./name-operations.ts";
 import type { Operation } from "./operation.ts";
 import { portOperations } from "./port-operations.ts";
 import { Random } from "./random.ts";
@@ -16,6 +19,8 @@ import { makeWorld, replaceSandbox, type World } from "./world.ts";
 
 export interface SoakOptions {
   readonly sandboxes: number;
+  /** Whether some of them are of the engine docker, whose socket is in DSEC_TEST_DOCKER_SOCKET. */
+  readonly docker: boolean;
   readonly milliseconds: number;
   /** Together with a sandbox's number it decides what happens there. */
   readonly seed: number;
@@ -29,6 +34,9 @@ export interface SoakOptions {
   /** Told of each mismatch as it comes. */
   readonly onMismatch?: (record: MismatchRecord) => void;
 }
+
+/** Every so many sandboxes one is of the engine docker, alternately one that stays and one that does not. */
+const dockerEvery = 5;
 
 /** Where to find it again: seed, sandbox and step decide everything that came before. */
 export interface MismatchRecord {
@@ -58,7 +66,10 @@ export const operations: readonly Operation[] = [
   ...execOperations,
   ...fileOperations,
   ...treeOperations,
+  ...nameOperations,
   ...portOperations,
+  ...httpOperations,
+  ...cliOperations,
   ...lifecycleOperations,
 ];
 
@@ -71,7 +82,15 @@ export async function runSoak(options: SoakOptions): Promise<SoakResult> {
   const before = (await takeSample(fleet, 0)).fleetFiles;
   const worlds: World[] = [];
   for (let number = 0; number < options.sandboxes; number++)
-    worlds.push(await makeWorld(client, new Random(options.seed * 1_000_003 + number), number % 2 === 0));
+    worlds.push(
+      await makeWorld({
+        client,
+        dsec: async (argv, given) => fleet.dsec(argv, given),
+        engine: options.docker && number % dockerEvery === 1 ? "docker" : "runc",
+        random: new Random(options.seed * 1_000_003 + number),
+        stays: number % 2 === 0,
+      }),
+    );
   const restBefore = await atRest(fleet);
   const began = performance.now();
   const state: State = { options, turns: new Turns(options.concurrency), times: new Map(), mismatches: [] };

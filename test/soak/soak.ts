@@ -1,9 +1,11 @@
 /**
  * Random operations on many sandboxes, every result predicted by a model.
+ * Every fifth sandbox is of the engine docker: on the machine's own dockerd, or on one that is started for it.
  * `npm run soak -- [--minutes 30] [--sandboxes 50] [--seed N] [--concurrency 8] [--report docs/soak.md]`
  */
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
+import { setup as dockerForTests } from "../setup/dockerd.ts";
 import { runSoak } from "./run-soak.ts";
 import { isClean, soakReport } from "./soak-report.ts";
 
@@ -18,7 +20,9 @@ const { values } = parseArgs({
 });
 const { minutes, sandboxes, seed, concurrency } = values;
 const milliseconds = Number(minutes) * 60_000;
+const disposeDocker = await dockerForTests();
 const result = await runSoak({
+  docker: true,
   sandboxes: Number(sandboxes),
   milliseconds,
   seed: Number(seed),
@@ -27,7 +31,7 @@ const result = await runSoak({
   sampleMs: Math.min(5000, milliseconds / 30),
   settleMs: 60_000,
   onMismatch: (record) => console.error("mismatch:", record),
-});
+}).finally(disposeDocker);
 const report = soakReport(
   result,
   `npm run soak -- --minutes ${minutes} --sandboxes ${sandboxes} --seed ${seed}`,
