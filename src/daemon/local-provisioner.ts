@@ -171,7 +171,7 @@ export class LocalProvisioner implements Provisioner {
     if (this.#held.has(id)) throw new DSecError("conflict", `${id} is prepared already`);
     this.#held.add(id);
     // The daemon may have been killed between the start and the unmount that follows it.
-    roots.detach(id);
+    await roots.detach(id);
     const assets: Assets = {
       layers: parsed.layers.filter((layer) => mounts.adopt(layer)),
       scratch: await scratch.find(id),
@@ -241,7 +241,7 @@ export class LocalProvisioner implements Provisioner {
       root: { type: "directory", path: need(this.#roots).rootOf(id) },
       ...(lease !== undefined && { network: { netnsPath: lease.netnsPath, address: lease.address } }),
       started: async () => {
-        need(this.#roots).detach(id);
+        await need(this.#roots).detach(id);
         lease?.detach();
       },
       diskUsage: async () => (await scratch?.usage()) ?? 0,

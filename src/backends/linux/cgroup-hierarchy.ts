@@ -6,8 +6,18 @@ import { CgroupV1 } from "./cgroup-v1.ts";
 import { CgroupV2 } from "./cgroup-v2.ts";
 import { listMounts, type MountInfo } from "./mount.ts";
 
-/** What sandboxes are limited by. */
+const limiting = ["cpu", "cpuacct", "memory", "pids", "devices", "freezer"];
+
+/** What sandboxes may be limited by. */
 const wanted = ["cpu", "cpuacct", "cpuset", "memory", "pids", "devices", "freezer", "blkio"];
+
+/**
+ * Whether sandboxes get a group of their own in a v1 hierarchy. In cpuset and the like they have no use for one, and it costs. A named
+ * hierarchy is how a service manager tells whom to end together with the daemon.
+ */
+function isJoined({ superOptions }: MountInfo): boolean {
+  return superOptions.split(",").some((option) => limiting.includes(option) || option.startsWith("name="));
+}
 
 /**
  * Which control groups this machine has.
@@ -23,7 +33,8 @@ export function detectCgroups(mounts: readonly MountInfo[] = listMounts()): Cgro
       if (wanted.includes(option)) controllers.set(option, mount.target);
   if (controllers.size > 0) {
     const targets = [...v1, ...(v2 === undefined ? [] : [v2])].map((mount) => mount.target);
-    const cgroup = (path: string) => new CgroupV1(path, controllers, targets);
+    const joined = [...v1.filter(isJoined), ...(v2 === undefined ? [] : [v2])].map((mount) => mount.target);
+    const cgroup = (path: string) => new CgroupV1(path, controllers, targets, joined);
     return {
       mode: v2 === undefined ? "legacy" : "hybrid",
       controllers: new Set(controllers.keys()),

@@ -1,5 +1,5 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import type { Cgroup, CgroupLimits, CgroupUsage } from "./cgroup.ts";
 import { descendants, keyedValue, killMembers, readProcesses, writeAll } from "./cgroup-files.ts";
 import { cpuPeriodMicros, cpuQuotaMicros, cpuShares } from "./cgroup-values.ts";
@@ -15,41 +15,45 @@ const devices = [
   "c *:* m",
   "b *:* m",
 ];
-/** A group of cpuset takes nobody in before these are set; they begin empty. */
-const cpusetFiles = ["cpuset.cpus", "cpuset.mems"];
 
 /** A group of the v1 interface: one directory per mounted hierarchy, an empty v2 hierarchy included. */
 export class CgroupV1 implements Cgroup {
   readonly path: string;
   readonly #controllers: ReadonlyMap<string, string>;
   readonly #mounts: readonly string[];
+  readonly #joined: readonly string[];
 
   /**
    * @param controllers mount point by controller
    * @param mounts every hierarchy's mount point
+   * @param joined those of the hierarchies that {@link create} makes the group in
    */
-  constructor(path: string, controllers: ReadonlyMap<string, string>, mounts: readonly string[]) {
+  constructor(
+    path: string,
+    controllers: ReadonlyMap<string, string>,
+    mounts: readonly string[],
+    joined: readonly string[],
+  ) {
     this.path = path;
     this.#controllers = controllers;
     this.#mounts = mounts;
+    this.#joined = joined;
   }
 
   /**
-   * Makes the group in every hierarchy, and the one above it.
+   * Makes the group in the hierarchies that sandboxes are limited or told apart by, and the one above it.
    *
    * @returns its cgroup.procs files: who is to live in it writes itself into each
-   * @throws Error EEXIST when it is there
    */
   create(limits: CgroupLimits): readonly string[] {
-    const cpuset = this.#controllers.get("cpuset");
-    for (const mount of this.#mounts) makeGroup(join(mount, this.path), mount === cpuset ? cpusetFiles : []);
+    for (const mount of this.#joined) mkdirSync(join(mount, this.path), { recursive: true });
     if (this.#controllers.has("devices")) {
       writeFileSync(this.#file("devices", "devices.deny"), "a");
       for (const device of devices) writeFileSync(this.#file("devices", "devices.allow"), device);
     }
     for (const { path, value } of [...this.#memoryFiles(limits), ...this.#otherFiles(limits)])
       writeFileSync(path, value);
-    return this.#mounts.map((mount) => join(mount, this.path, "cgroup.procs"));
+    return this.#joined.map((mount) => join(mount, this.path, "cgroup.procs"));
   }
 
   usage(): CgroupUsage {
@@ -133,12 +137,4 @@ export class CgroupV1 implements Cgroup {
   #read(controller: string, name: string): string {
     return readFileSync(this.#file(controller, name), "utf8");
   }
-}
-
-/** @param inherited files that begin with the content of the group above */
-function makeGroup(directory: string, inherited: readonly string[]): void {
-  const above = dirname(directory);
-  if (!existsSync(above)) makeGroup(above, inherited);
-  mkdirSync(directory);
-  for (const name of inherited) writeFileSync(join(directory, name), readFileSync(join(above, name), "utf8"));
 }

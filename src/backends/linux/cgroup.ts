@@ -57,7 +57,6 @@ export interface CgroupHierarchy {
    * devices are programs, which runtimes bring.
    *
    * @returns files that a process writes `0` to, each once, to live in the group
-   * @throws Error EEXIST
    */
   readonly create?: (path: string, limits: CgroupLimits) => readonly string[];
   /** Names of the groups directly below `path`, in any hierarchy. */

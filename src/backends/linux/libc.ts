@@ -1,6 +1,6 @@
 /**
- * The C library, called directly: the few system calls that Node lacks. Every call is synchronous and costs one to two
- * microseconds beside the system call itself.
+ * The C library, called directly: the few system calls that Node lacks. A call is synchronous, unless it is made on a thread, and costs
+ * one to two microseconds beside the system call itself.
  */
 import { getSystemErrorMessage, getSystemErrorName } from "node:util";
 import koffi from "koffi";
@@ -42,6 +42,11 @@ interface LibcFunction<Arguments extends readonly LibcArgument[]> {
   (...args: Arguments): number;
   /** The same; `subject` (a path, say) is named in the error. */
   about(subject: string, ...args: Arguments): number;
+  /**
+   * The same on a thread of libuv's pool, for calls that wait inside the kernel. errno stays with that thread: a call that failed is made once
+   * more on this one, fails again and says why, so it must be one that may be repeated.
+   */
+  onThread(subject: string, ...args: Arguments): Promise<number>;
 }
 
 let processImage: ReturnType<typeof koffi.load> | undefined;
@@ -59,18 +64,28 @@ export function libcFunction<Arguments extends readonly LibcArgument[]>(
   parameters: readonly string[],
   symbol = name,
 ): LibcFunction<Arguments> {
-  let bound: ((...args: readonly LibcArgument[]) => number) | undefined;
+  let bound: ReturnType<ReturnType<typeof koffi.load>["func"]> | undefined;
+  const bind = () => {
+    processImage ??= koffi.load(null);
+    bound ??= processImage.func(`int ${symbol}(${parameters.join(", ")})`);
+    return bound;
+  };
   const invoke = (subject: string | undefined, args: Arguments): number => {
-    if (bound === undefined) {
-      processImage ??= koffi.load(null);
-      bound = processImage.func(`int ${symbol}(${parameters.join(", ")})`);
-    }
-    const result = bound(...args);
+    const result: number = bind()(...args);
     if (result === -1) throw new LinuxError(name, koffi.errno(), subject);
     return result;
   };
   return Object.assign((...args: Arguments) => invoke(undefined, args), {
     about: (subject: string, ...args: Arguments) => invoke(subject, args),
+    onThread: async (subject: string, ...args: Arguments) => {
+      const { promise, resolve, reject } = Promise.withResolvers<number>();
+      bind().async(...args, (error: Error | null, result: number) => {
+        if (error === null) resolve(result);
+        else reject(error);
+      });
+      const result = await promise;
+      return result === -1 ? invoke(subject, args) : result;
+    },
   });
 }
 
@@ -118,6 +133,16 @@ export function ioctl(
   argument: Uint8Array | null,
 ): number {
   return ioctlFunction.about(name, fd, request, argument);
+}
+
+/** {@link ioctl} for what may take long. @throws LinuxError */
+export async function ioctlOnThread(
+  name: string,
+  fd: number,
+  request: number | bigint,
+  argument: Uint8Array,
+): Promise<void> {
+  await ioctlFunction.onThread(name, fd, request, argument);
 }
 
 const closeFunction = libcFunction<[number]>("close", ["int fd"]);

@@ -70,6 +70,15 @@ export function unmountIfMounted(target: string): boolean {
   }
 }
 
+/** The same, on a thread: the kernel waits there until nobody looks at the mount any more, some milliseconds on a busy machine. */
+export async function detachIfMounted(target: string): Promise<void> {
+  try {
+    await unmountFunction.onThread(target, target, UnmountFlag.detach | UnmountFlag.noFollow);
+  } catch (error) {
+    if (!isErrno(error, "EINVAL", "ENOENT")) throw error;
+  }
+}
+
 /**
  * Mounts an EROFS image straight from its file: no loop device. Always read-only, nosuid is left to what is mounted above.
  *

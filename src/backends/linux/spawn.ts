@@ -1,6 +1,6 @@
 /**
  * Starting a program by posix_spawn(3). Node's own spawn forks: it copies the page tables of the whole daemon and holds the event loop until
- * the child has run execve; that took 12 ms of a daemon of 200 MB, this takes less than one.
+ * the child has run execve; that took 12 ms of a daemon of 200 MB, this takes less than one, on another thread.
  */
 import { constants } from "node:os";
 import { closeDescriptor, LinuxError, libcFunction } from "./libc.ts";
@@ -63,15 +63,15 @@ const duplicateFrom = 1030;
  *
  * @param path absolute
  * @param argv with the program's name first
- * @param descriptors become 0, 1, 2… of the child; nothing else is inherited
+ * @param descriptors become 0, 1, 2… of the child; nothing else is inherited. To stay open until this resolves
  * @throws LinuxError when it cannot be executed
  */
-export function spawnProgram(
+export async function spawnProgram(
   path: string,
   argv: readonly string[],
   env: Readonly<Record<string, string>>,
   descriptors: readonly number[],
-): SpawnedProgram {
+): Promise<SpawnedProgram> {
   const actions = new Uint8Array(fileActionsBytes);
   // One that has a target's number would be overwritten before its turn.
   const moved = new Map<number, number>();
@@ -84,8 +84,9 @@ export function spawnProgram(
     addCloseFrom(actions, descriptors.length);
     const pid = new Int32Array(1);
     const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);
-    watchChildren();
-    const errno = posixSpawn(
+    // On a thread: the caller waits until the child has executed.
+    const errno = await posixSpawn.onThread(
+      path,
       new Uint8Array(pid.buffer),
       path,
       actions,
@@ -98,7 +99,6 @@ export function spawnProgram(
   } finally {
     destroyActions(actions);
     for (const copy of moved.values()) closeDescriptor(copy);
-    forgetChildren();
   }
 }
 
@@ -119,16 +119,13 @@ function attributes(): Uint8Array {
 /** Children that were not waited for yet. libuv waits for its own by their ids and leaves these alone. */
 const children = new Map<number, (exit: ProgramExit) => void>();
 
-async function exitOf(pid: number): Promise<ProgramExit> {
+function exitOf(pid: number): Promise<ProgramExit> {
   const { promise, resolve } = Promise.withResolvers<ProgramExit>();
   children.set(pid, resolve);
+  if (!process.listeners("SIGCHLD").includes(reap)) process.on("SIGCHLD", reap);
+  // It may have ended before anybody listened.
+  reap();
   return promise;
-}
-
-/** Before a child is started, so that its end cannot be missed. */
-function watchChildren(): void {
-  if (process.listeners("SIGCHLD").includes(reap)) return;
-  process.on("SIGCHLD", reap);
 }
 
 function forgetChildren(): void {

@@ -1,7 +1,6 @@
 /** btrfs subvolumes with a limit of their own, by ioctl: no process is spawned. */
 import { closeSync, openSync } from "node:fs";
-import koffi from "koffi";
-import { ioctl, isErrno } from "./libc.ts";
+import { ioctl, ioctlOnThread, isErrno } from "./libc.ts";
 
 const request = {
   createSubvolume: 0x5000_940e,
@@ -59,24 +58,10 @@ export async function destroySubvolume(parent: string, name: string): Promise<vo
 async function onThread(name: string, directory: string, code: number, args: Buffer): Promise<void> {
   const fd = openSync(directory, "r");
   try {
-    // errno stays on the other thread; a call that failed is made again here, fails again, and says why.
-    if ((await ioctlOnThread(fd, code, args)) === -1) ioctl(name, fd, code, args);
+    await ioctlOnThread(name, fd, code, args);
   } finally {
     closeSync(fd);
   }
-}
-
-let ioctlFunction: ReturnType<ReturnType<typeof koffi.load>["func"]> | undefined;
-
-function ioctlOnThread(fd: number, code: number, args: Buffer): Promise<number> {
-  ioctlFunction ??= koffi.load(null).func("int ioctl(int fd, unsigned long request, void *argument)");
-  const call = ioctlFunction;
-  return new Promise((resolve, reject) => {
-    call.async(fd, code, args, (error: Error | null, result: number) => {
-      if (error === null) resolve(result);
-      else reject(error);
-    });
-  });
 }
 
 /** The number that a subvolume has on its file system, never reused. @throws LinuxError */

@@ -2,7 +2,7 @@ import { chmodSync, existsSync, mkdirSync, rmdirSync, rmSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
-import { mountPrivateTmpfs, unmountIfMounted } from "../../backends/linux/mount.ts";
+import { detachIfMounted, mountPrivateTmpfs, unmountIfMounted } from "../../backends/linux/mount.ts";
 import { maxLowerLayers, mountOverlay } from "../../backends/linux/overlay-mount.ts";
 
 /**
@@ -76,13 +76,13 @@ export class OverlayRoots {
   }
 
   /** Takes a root out of the daemon's view; in a sandbox that has started it lives on. Idempotent. */
-  detach(id: string): void {
-    unmountIfMounted(this.rootOf(id));
+  async detach(id: string): Promise<void> {
+    await detachIfMounted(this.rootOf(id));
   }
 
   /** Removes all that is below {@link pathOf}. Idempotent. */
   remove(id: string): void {
-    this.detach(id);
+    unmountIfMounted(this.rootOf(id));
     try {
       // Fails where something is still mounted: what is removed below must never be a sandbox's files.
       rmdirSync(this.rootOf(id));

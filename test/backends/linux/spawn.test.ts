@@ -24,7 +24,7 @@ async function shell(text: string): Promise<{ exit: ProgramExit; stdout: string 
   const path = join(directory, "stdout");
   const out = openSync(path, "w");
   try {
-    const program = spawnProgram("/bin/sh", ["sh", "-c", text], { A: "b c" }, [nothing, out, nothing]);
+    const program = await spawnProgram("/bin/sh", ["sh", "-c", text], { A: "b c" }, [nothing, out, nothing]);
     const exit = await program.exited;
     return { exit, stdout: readFileSync(path, "utf8") };
   } finally {
@@ -56,7 +56,9 @@ test("descriptors that have each other's targets arrive where they belong", asyn
   try {
     const argv = ["sh", "-c", "readlink /proc/self/fd/0 /proc/self/fd/2; echo to the second"];
     // 0 of this process becomes 2, and 2 becomes 0
-    await spawnProgram("/bin/sh", argv, { PATH: "/bin:/usr/bin" }, [2, out, 0]).exited;
+    await (
+      await spawnProgram("/bin/sh", argv, { PATH: "/bin:/usr/bin" }, [2, out, 0])
+    ).exited;
     const [first, second, text] = readFileSync(path, "utf8").split("\n");
     expect([first, second, text]).toEqual([
       readlinkSync("/proc/self/fd/2"),
@@ -77,8 +79,8 @@ test("SIGPIPE, which Node ignores, has its default in the program, and it leads 
   expect(pid).toBe(group);
 });
 
-test("a program that is not there is an error with its errno", () => {
-  expect(() => spawnProgram("/no/such/program", ["x"], {}, [nothing])).toThrowError(
+test("a program that is not there is an error with its errno", async () => {
+  await expect(spawnProgram("/no/such/program", ["x"], {}, [nothing])).rejects.toThrowError(
     expect.objectContaining({ code: "ENOENT", syscall: "posix_spawn" }),
   );
 });
@@ -86,7 +88,11 @@ test("a program that is not there is an error with its errno", () => {
 test("fifty at once are each told their own end, beside programs that Node itself started", async () => {
   const own = spawn("/bin/sh", ["-c", "exit 3"]);
   const ends = Array.from({ length: 50 }, async (_, code) => {
-    const program = spawnProgram("/bin/sh", ["sh", "-c", `exit ${code}`], {}, [nothing, nothing, nothing]);
+    const program = await spawnProgram("/bin/sh", ["sh", "-c", `exit ${code}`], {}, [
+      nothing,
+      nothing,
+      nothing,
+    ]);
     return (await program.exited).code;
   });
   const [code] = (await once(own, "exit")) as [number];

@@ -41,7 +41,7 @@ function versionOne(memberships: readonly Membership[], mounts: readonly MountIn
     for (const controller of membership.controllers) controllers.set(controller, parent);
     name = posix.basename(membership.path);
   }
-  return name === undefined ? undefined : new CgroupV1(`/${name}`, controllers, parents);
+  return name === undefined ? undefined : new CgroupV1(`/${name}`, controllers, parents, []);
 }
 
 function readMemberships(pid: number): Membership[] {

@@ -64,7 +64,7 @@ export async function launch(
   const socket = openListeningSocket(paths.socket);
   let runtime: RuntimeProcess;
   try {
-    runtime = spawnRuntime(host.runtime, request.id, paths, joins, socket.fd);
+    runtime = await spawnRuntime(host.runtime, request.id, paths, joins, socket.fd);
   } finally {
     socket.close();
   }

@@ -42,31 +42,31 @@ export interface RuntimeProcess {
 const lean = { GOMAXPROCS: "1", GOGC: "off" };
 
 /**
- * Starts `run -d`: returns when the program is started, not when the container is.
+ * Starts `run -d`: resolves when the program is started, not when the container is.
  *
  * @param joins of the sandbox's control groups, where the runtime does not make them
  * @param socketFd becomes the container's descriptor 3
  * @throws Error of open(2), LinuxError when the program cannot be started
  */
-export function spawnRuntime(
+export async function spawnRuntime(
   runtime: Runtime,
   id: string,
   paths: SandboxPaths,
   joins: readonly string[],
   socketFd: number,
-): RuntimeProcess {
+): Promise<RuntimeProcess> {
   // The container keeps these for its life: files, never a pipe that someone would have to read.
   const nothing = openSync("/dev/null", "r+");
   try {
     const log = openSync(paths.log, "w", 0o600);
     try {
       const argv = commandLine(runtime, id, paths, joins);
-      const { pid, exited } = spawnProgram(argv[0], argv, { PATH: process.env["PATH"] ?? "", ...lean }, [
-        nothing,
-        nothing,
-        log,
-        socketFd,
-      ]);
+      const { pid, exited } = await spawnProgram(
+        argv[0],
+        argv,
+        { PATH: process.env["PATH"] ?? "", ...lean },
+        [nothing, nothing, log, socketFd],
+      );
       return { exited, kill: () => killGroup(pid) };
     } finally {
       closeSync(log);
