@@ -18,6 +18,7 @@ export const nodeOptions = {
     "--registries <file>",
     "what registries' names stand for in policies; registries.yaml beside the config file unless given",
   ),
+  caBundle: text("--ca-bundle <file>", "authorities that sandboxes trust beside their image's, PEM"),
   dockerSocket: text("--docker-socket <path>", "socket of the Docker daemon"),
   maxSandboxes: value("--max-sandboxes <count>", "sandboxes at a time", parseCount),
   memoryOvercommit: value(
@@ -67,6 +68,7 @@ export function nodeSettings(
     ...defined({
       layerStore: values.layerStore === undefined ? undefined : resolve(values.layerStore),
       networkRange: values.networkRange,
+      caBundle: values.caBundle === undefined ? undefined : resolve(values.caBundle),
       dockerSocket: values.dockerSocket,
       maxSandboxes: values.maxSandboxes,
       memoryOvercommit: values.memoryOvercommit,

@@ -11,6 +11,7 @@ import type { DeadlineKind } from "./deadlines/deadline-heap.ts";
 import { Deadlines } from "./deadlines/deadlines.ts";
 import { Ending } from "./lifecycle/ending.ts";
 import { ExecGate } from "./exec/exec-gate.ts";
+import type { Env } from "./exec/exec-defaults.ts";
 import { Execs } from "./exec/execs.ts";
 import { endReasonOf } from "./exec/exit.ts";
 import type { LiveExec } from "./exec/live-exec.ts";
@@ -28,6 +29,7 @@ import type { ProtectedRange } from "./network/policy/protected-ranges.ts";
 import type { RegistryTable } from "./network/policy/registry-table.ts";
 import { SandboxNetworks } from "./network/policy/sandbox-networks.ts";
 import type { SandboxPolicies } from "./network/sandbox-policies.ts";
+import type { SandboxTrust } from "./network/authorities/sandbox-trust.ts";
 import { NodeStatusReader } from "./views/node-status.ts";
 import type { DaemonOptions } from "./options.ts";
 import { Ports } from "./ports/ports.ts";
@@ -63,6 +65,8 @@ export interface AssemblyParts {
   readonly protectedRanges: readonly ProtectedRange[];
   /** Undefined where no sandbox of this node has a way out of its network. */
   readonly datapath: SandboxPolicies | undefined;
+  /** What of the node's goes into sandboxes' files; undefined where nothing does. */
+  readonly trust: SandboxTrust | undefined;
   /** Sizes of what is held ready, by kind. */
   readonly pools: () => Readonly<Record<string, number>>;
 }
@@ -163,7 +167,9 @@ export function assemble(parts: AssemblyParts) {
     now: () => clock.now(),
     failed: (error, sandbox, exec) => log.error({ err: error, sandbox, exec }, "recording had to stop"),
   });
-  const sessions = new NodeSessions({ clock, log, journal });
+  const nodeEnvironment = (entry: SandboxEntry): Env =>
+    entry.backend?.capabilities.realProcesses === true ? (parts.trust?.environment ?? {}) : {};
+  const sessions = new NodeSessions({ clock, log, journal, nodeEnvironment });
   const execs: Execs = new Execs({
     clock,
     log,
@@ -173,6 +179,7 @@ export function assemble(parts: AssemblyParts) {
     recordings,
     sessions,
     newId: parts.newId,
+    nodeEnvironment,
     stopGraceMs: options.stopGraceMs,
     endsWith: (entry, exec, exit) => endWith(ending, entry, exec, exit),
   });
@@ -214,6 +221,7 @@ export function assemble(parts: AssemblyParts) {
     enforcement,
     backends,
     provisioner,
+    trust: parts.trust,
     admit: async (entry) => admit({ sandboxes, machine, policy, cordoned, random }, entry),
     slots: new Semaphore(options.concurrentStarts),
     startTimeoutMs: options.startTimeoutMs,
@@ -261,6 +269,7 @@ export function assemble(parts: AssemblyParts) {
     metrics,
     backends,
     provisioner,
+    trust: parts.trust,
     sandboxes,
     source: sandboxes,
     deadlines,

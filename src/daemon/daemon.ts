@@ -16,6 +16,8 @@ import { servePorts } from "./http/port-routes.ts";
 import { serveSandboxes } from "./http/sandbox-routes.ts";
 import { serveSessions } from "./http/session-routes.ts";
 import { Journal } from "./journal/journal.ts";
+import { readCaBundle } from "./network/authorities/ca-bundle.ts";
+import { SandboxTrust } from "./network/authorities/sandbox-trust.ts";
 import { AddressRange } from "./network/address-range.ts";
 import type { NodeConfiguration } from "./network/registries/configured-mirror.ts";
 import { NodeRegistries } from "./network/registries/node-registries.ts";
@@ -70,7 +72,8 @@ export async function startDaemon(
     undo.push(() => journal.close());
     const provisioner = options.backends.includes("runc") ? await LocalProvisioner.open(options) : undefined;
     undo.push(async () => provisioner?.close());
-    const registries = await openRegistries(options, parts.node);
+    const authorities = options.caBundle === undefined ? undefined : await readCaBundle(options.caBundle);
+    const registries = await openRegistries(options, parts.node, authorities);
     undo.push(async () => registries.close());
     if (provisioner !== undefined)
       await registries.serveCutoffs(AddressRange.parse(options.networkRange).gateway);
@@ -98,6 +101,7 @@ export async function startDaemon(
       registryTable: () => registries.table,
       protectedRanges: protectedRanges([], [options.networkRange]),
       datapath: undefined,
+      trust: authorities && new SandboxTrust(authorities),
       pools: () => provisioner?.pools() ?? {},
     });
     undo.push(() => daemon.dispose());
@@ -144,13 +148,14 @@ export async function startDaemon(
 function openRegistries(
   options: DaemonOptions,
   node: NodeConfiguration | undefined,
+  authorities: readonly string[] | undefined,
 ): Promise<NodeRegistries> {
   return NodeRegistries.open({
     dataDir: options.dataDir,
     file: options.registries?.file,
     fileRequired: options.registries?.optional === false,
     node: node ?? { environment: process.env, home: homedir(), root: "/" },
-    ca: undefined,
+    ca: authorities?.join(""),
     now: () => Date.now(),
   });
 }

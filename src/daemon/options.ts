@@ -43,6 +43,8 @@ const Settings = z.strictObject({
       /** Whether it may not be there. */ optional: z.boolean().default(false),
     })
     .optional(),
+  /** Authorities that sandboxes trust beside their image's, PEM. */
+  caBundle: AbsolutePath.optional(),
   dockerSocket: AbsolutePath.optional(),
   /** What this node offers; a node without runc prepares nothing on the machine. */
   backends: z.array(z.enum(["runc", "docker", "simulated"])).default(["runc", "docker", "simulated"]),

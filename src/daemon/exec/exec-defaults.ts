@@ -3,7 +3,7 @@ import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
 
 export type Env = Readonly<Record<string, string>>;
 
-/** What a command gets that asks for nothing: the sandbox's wishes before the image's. */
+/** What a command gets that asks for nothing: the sandbox's wishes before the node's, those before the image's. */
 export interface ExecDefaults {
   readonly env: Env;
   /** Absolute path inside the sandbox. */
@@ -11,14 +11,21 @@ export interface ExecDefaults {
   readonly user?: string;
 }
 
-export function execDefaults(entry: SandboxEntry, { imageDefaults }: Running): ExecDefaults {
+/** What a node adds to the environment of what runs in a sandbox. */
+export type NodeEnvironment = (entry: SandboxEntry) => Env;
+
+export function execDefaults(
+  entry: SandboxEntry,
+  { imageDefaults }: Running,
+  nodeEnvironment: NodeEnvironment,
+): ExecDefaults {
   const { spec } = entry.record;
   // a backend that has images of its own knows theirs
   const image = imageDefaults ?? entry.prepared?.config;
   const cwd = spec.workdir ?? image?.workdir;
   const user = spec.initUser ?? image?.user;
   return {
-    env: { ...image?.env, ...spec.env },
+    env: { ...image?.env, ...nodeEnvironment(entry), ...spec.env },
     ...(cwd === undefined ? {} : { cwd }),
     ...(user === undefined ? {} : { user }),
   };

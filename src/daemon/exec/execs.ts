@@ -1,6 +1,5 @@
 import type { Logger } from "pino";
 import type { GuestExec, GuestExecSpec, GuestExit } from "../../agent/guest.ts";
-import type { Running } from "../../backends/backend.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import { type ExecExit, type ExecRecord, ExecSpec } from "../../protocol/exec.ts";
 import type { ShellSpec } from "../../protocol/session.ts";
@@ -11,7 +10,7 @@ import type { Metrics } from "../metrics.ts";
 import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
 import type { NodeSessions } from "../sessions/node-sessions.ts";
 import { within } from "../within.ts";
-import { execDefaults } from "./exec-defaults.ts";
+import { execDefaults, type ExecDefaults, type NodeEnvironment } from "./exec-defaults.ts";
 import { ExecHistory } from "./exec-history.ts";
 import { isJournaled, isRecorded } from "./exec-policy.ts";
 import { execExit, type ExitCircumstances, mayBeOom } from "./exit.ts";
@@ -28,6 +27,7 @@ export interface ExecsParts {
   readonly recordings: Recordings;
   readonly sessions: NodeSessions;
   readonly newId: () => string;
+  readonly nodeEnvironment: NodeEnvironment;
   /** The exec that the sandbox was to end with has ended; `exit` is undefined when its exit is unknown. */
   readonly endsWith: (entry: SandboxEntry, exec: LiveExec, exit: ExecExit | undefined) => void;
   /** Milliseconds between SIGTERM and SIGKILL when a sandbox is stopped. */
@@ -60,8 +60,9 @@ export class Execs {
    */
   async start(entry: SandboxEntry, spec: ExecSpec, target?: OutputTarget): Promise<LiveExec> {
     const running = entry.requireRunning();
+    const defaults = execDefaults(entry, running, this.#parts.nodeEnvironment);
     return this.#begin(entry, spec, target, async ({ sink }) =>
-      running.guest.exec(guestSpec(entry, running, spec), sink),
+      running.guest.exec(guestSpec(defaults, spec), sink),
     );
   }
 
@@ -230,8 +231,7 @@ export class Execs {
   }
 }
 
-function guestSpec(entry: SandboxEntry, running: Running, spec: ExecSpec): GuestExecSpec {
-  const defaults = execDefaults(entry, running);
+function guestSpec(defaults: ExecDefaults, spec: ExecSpec): GuestExecSpec {
   const { cwd = defaults.cwd, user = defaults.user } = spec;
   return {
     argv: spec.argv,

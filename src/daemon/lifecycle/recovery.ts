@@ -1,5 +1,5 @@
 import type { Logger } from "pino";
-import type { Backend } from "../../backends/backend.ts";
+import type { Backend, Running } from "../../backends/backend.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import { toProblem } from "../../protocol/problem-codec.ts";
 import type { EndReason } from "../../protocol/sandbox.ts";
@@ -10,6 +10,7 @@ import type { Clock } from "../clock.ts";
 import type { Deadlines } from "../deadlines/deadlines.ts";
 import type { Ending } from "./ending.ts";
 import { adoptExecs, type ExecAdoptionParts } from "../exec/exec-adoption.ts";
+import type { SandboxTrust } from "../network/authorities/sandbox-trust.ts";
 import type { LeakSweep } from "./leak-sweep.ts";
 import type { PolicyEnforcement } from "../network/policy/policy-enforcement.ts";
 import type { Provisioner } from "../provisioner.ts";
@@ -32,6 +33,8 @@ export interface RecoveryParts extends ExecAdoptionParts {
   readonly backends: readonly Backend[];
   /** Undefined where the node has no backend that needs it. */
   readonly provisioner: Provisioner | undefined;
+  /** Undefined where sandboxes trust what their image does. */
+  readonly trust: SandboxTrust | undefined;
 }
 
 const parallel = 16;
@@ -118,9 +121,22 @@ async function adopt(parts: RecoveryParts, entry: SandboxEntry): Promise<void> {
   entry.oomKills = (await running.usage().catch(() => undefined))?.oomKills ?? 0;
   const found = running.guest.live.length > 0;
   await adoptExecs(parts, entry, running.guest);
+  await trustAgain(parts, entry, running);
   // whatever was found inside was active until now
   if (found && record.state !== "stopping") parts.sandboxes.renewIdle(entry, parts.clock.now());
   watchEnd(entry, running, parts.ending);
+}
+
+/** An earlier daemon may have had other authorities. A sandbox that cannot take them (its disk is full) goes on without. */
+async function trustAgain(
+  { trust, log }: RecoveryParts,
+  entry: SandboxEntry,
+  running: Running,
+): Promise<void> {
+  if (entry.record.state !== "running" || entry.backend?.capabilities.realProcesses !== true) return;
+  await trust?.install(running.guest).catch((error: unknown) => {
+    log.warn({ err: error, sandbox: entry.id }, "a sandbox did not get the node's authorities");
+  });
 }
 
 /** What is left of it is removed by the sweep, which no longer finds it among those to keep. */

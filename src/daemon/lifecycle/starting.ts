@@ -13,6 +13,7 @@ import type { Metrics } from "../metrics.ts";
 import type { PolicyBook } from "../network/policy/policy-book.ts";
 import type { PolicyChanges } from "../network/policy/policy-changes.ts";
 import type { PolicyEnforcement } from "../network/policy/policy-enforcement.ts";
+import type { SandboxTrust } from "../network/authorities/sandbox-trust.ts";
 import { newRecord, type SandboxRecord } from "./sandbox-record.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
@@ -30,6 +31,8 @@ export interface StartingParts extends ImageSources {
   readonly policyBook: Pick<PolicyBook, "source">;
   readonly policyChanges: Pick<PolicyChanges, "first">;
   readonly enforcement: Pick<PolicyEnforcement, "check" | "begin" | "end">;
+  /** Undefined where sandboxes trust what their image does. */
+  readonly trust: SandboxTrust | undefined;
   /** @throws DSecError the refusal */
   readonly admit: (entry: SandboxEntry) => Promise<void>;
   /** Starts of real sandboxes at a time. */
@@ -145,6 +148,8 @@ export class Starting {
       );
     const running = await backend.start(startRequest(entry, backend), signal);
     try {
+      // Before anything runs in it that would already have read them.
+      if (backend.capabilities.realProcesses) await this.#parts.trust?.install(running.guest);
       await entry.prepared?.started();
     } catch (error) {
       await running.destroy();

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { Logger } from "pino";
 import type { Clock } from "../clock.ts";
-import { execDefaults } from "../exec/exec-defaults.ts";
+import { execDefaults, type NodeEnvironment } from "../exec/exec-defaults.ts";
 import type { Journal } from "../journal/journal.ts";
 import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
 import { Sessions } from "./sessions.ts";
@@ -10,6 +10,7 @@ import { shells } from "./shells.ts";
 export interface NodeSessionsParts {
   readonly clock: Clock;
   readonly log: Logger;
+  readonly nodeEnvironment: NodeEnvironment;
   readonly journal: Pick<Journal, "sessions" | "addSession" | "removeSession">;
 }
 
@@ -28,11 +29,11 @@ export class NodeSessions {
   of(entry: SandboxEntry): Sessions {
     const known = this.#sessions.get(entry);
     if (known !== undefined) return known;
-    const { clock, journal } = this.#parts;
+    const { clock, journal, nodeEnvironment } = this.#parts;
     const sessions = new Sessions(
       {
         guest: () => entry.requireRunning().guest,
-        defaults: () => execDefaults(entry, entry.requireRunning()),
+        defaults: () => execDefaults(entry, entry.requireRunning(), nodeEnvironment),
         remember: (name, exists) => this.#remember(entry, name, exists),
         newNonce: () => randomBytes(12).toString("base64url"),
         drivers: shells,
