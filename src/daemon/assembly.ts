@@ -27,6 +27,10 @@ import { PolicyChanges } from "./network/policy/policy-changes.ts";
 import { PolicyEnforcement } from "./network/policy/policy-enforcement.ts";
 import type { ProtectedRange } from "./network/policy/protected-ranges.ts";
 import type { RegistryTable } from "./network/policy/registry-table.ts";
+import {
+  packageManagerEnvironment,
+  type RegistryHome,
+} from "./network/registries/package-manager-environment.ts";
 import { SandboxNetworks } from "./network/policy/sandbox-networks.ts";
 import type { SandboxPolicies } from "./network/sandbox-policies.ts";
 import type { SandboxTrust } from "./network/authorities/sandbox-trust.ts";
@@ -61,6 +65,8 @@ export interface AssemblyParts {
   readonly registries: () => RegistryView[];
   /** What registries' names stand for here, as of now. */
   readonly registryTable: () => RegistryTable;
+  /** Registries that are not where package managers look by themselves. */
+  readonly registryHomes: () => readonly RegistryHome[];
   /** What no rule but one for an address block within it opens. */
   readonly protectedRanges: readonly ProtectedRange[];
   /** Undefined where no sandbox of this node has a way out of its network. */
@@ -167,8 +173,11 @@ export function assemble(parts: AssemblyParts) {
     now: () => clock.now(),
     failed: (error, sandbox, exec) => log.error({ err: error, sandbox, exec }, "recording had to stop"),
   });
-  const nodeEnvironment = (entry: SandboxEntry): Env =>
-    entry.backend?.capabilities.realProcesses === true ? (parts.trust?.environment ?? {}) : {};
+  const nodeEnvironment = (entry: SandboxEntry): Env => {
+    if (entry.backend?.capabilities.realProcesses !== true) return {};
+    const policy = policyBook.source(entry.record.networkPolicy.digest);
+    return { ...parts.trust?.environment, ...packageManagerEnvironment(parts.registryHomes(), policy) };
+  };
   const sessions = new NodeSessions({ clock, log, journal, nodeEnvironment });
   const execs: Execs = new Execs({
     clock,

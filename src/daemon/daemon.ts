@@ -99,6 +99,7 @@ export async function startDaemon(
       findings: () => [...(provisioner?.report() ?? []), ...registries.findings],
       registries: () => registries.view(),
       registryTable: () => registries.table,
+      registryHomes: () => registries.homes,
       protectedRanges: protectedRanges([], [options.networkRange]),
       datapath: undefined,
       trust: authorities && new SandboxTrust(authorities),

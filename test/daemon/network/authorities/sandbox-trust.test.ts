@@ -50,7 +50,11 @@ test("sandboxes trust the node's authorities in every place where their image ha
     bundle,
   ]) {
     const content = await cat(daemon, id, path);
-    expect([content.startsWith("image's own\n"), content.split(pem).length - 1], path).toEqual([true, 1]);
+    expect([path, content.startsWith("image's own\n"), content.split(pem).length - 1]).toEqual([
+      path,
+      true,
+      1,
+    ]);
   }
   expect(await cat(daemon, id, "/etc/ssl/dsec-ca.pem")).toContain(pem);
   expect((await cat(daemon, id, "/usr/local/share/ca-certificates/dsec-1.crt")).trim()).toBe(pem);
