@@ -49,7 +49,7 @@ export function parseImageReference(text: string): ImageReference {
     digest,
   } = (text.length <= longestReference ? imageReference.exec(text)?.groups : undefined) ?? {};
   if (path === "")
-    throw invalid(text, "is not an image reference: it must be [registry/]name[:version], in lower case");
+    throw invalid(text, notAReference);
   const image = { name: registryName(host, path), version: digest ?? tag };
   if (image.name.length > longestName)
     throw invalid(text, `is too long: a name has at most ${longestName} characters`);
