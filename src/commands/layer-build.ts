@@ -11,7 +11,7 @@ import { defineVerb } from "./verb.ts";
 
 type BuiltLayer = Awaited<ReturnType<LayerStore["build"]>>;
 
-const builtView: View<BuiltLayer> = {
+export const builtView: View<BuiltLayer> = {
   columns: [
     { title: "LAYER", value: ({ reference }) => reference },
     { title: "SIZE", value: ({ bytes }) => formatSize(bytes) },

@@ -1,4 +1,5 @@
 import { layerBuild } from "./layer-build.ts";
+import { layerImport } from "./layer-import.ts";
 import { layerInspect } from "./layer-inspect.ts";
 import { layerLs } from "./layer-ls.ts";
 import { layerPrune } from "./layer-prune.ts";
@@ -10,6 +11,7 @@ import type { VerbGroup } from "./verb.ts";
 export const layer: VerbGroup = {
   verbs: {
     build: { summary: "make a layer and publish it", verb: layerBuild },
+    import: { summary: "make an image of a registry, archive or Docker daemon a layer", verb: layerImport },
     ls: { summary: "list layers and images", verb: layerLs },
     inspect: { summary: "show what layers and images consist of", verb: layerInspect },
     tag: { summary: "give a layer or image a further name", verb: layerTag },

@@ -17,12 +17,15 @@ const clearLine = "\r\u001b[K";
 export class ProgressLine {
   readonly #io: Io;
   readonly #shown: boolean;
+  readonly #label: string;
   readonly #beganAt: number;
   #shownAt = 0;
   #bytes = 0;
 
-  constructor(io: Io, wanted: boolean) {
+  /** @param label stands before it */
+  constructor(io: Io, wanted: boolean, label = "") {
     this.#io = io;
+    this.#label = label;
     this.#shown = wanted && isTerminal(io.stderr);
     this.#beganAt = io.now();
   }
@@ -32,7 +35,7 @@ export class ProgressLine {
     const now = this.#io.now();
     if (!this.#shown || now - this.#shownAt < pauseMs) return;
     this.#shownAt = now;
-    this.#io.stderr.write(`${clearLine}${progressText(progress, now - this.#beganAt)}`);
+    this.#io.stderr.write(`${clearLine}${this.#label}${progressText(progress, now - this.#beganAt)}`);
   };
 
   /** The line goes. */

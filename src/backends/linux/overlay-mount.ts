@@ -12,8 +12,9 @@ const longestValue = 255;
 export interface OverlayLayers {
   /** From the uppermost to the base; at most {@link maxLowerLayers}. */
   readonly lower: readonly string[];
-  readonly upper: string;
-  readonly work: string;
+  /** Where writes go, with `work`; read-only without. */
+  readonly upper?: string;
+  readonly work?: string;
   /** More options, e.g. `metacopy=on`, `volatile`. */
   readonly options?: readonly string[];
 }
@@ -60,8 +61,8 @@ export function mountOverlay(layers: OverlayLayers, target: string): void {
   const settings = [
     ["source", "overlay"],
     ...layers.lower.map((path) => ["lowerdir+", path]),
-    ["upperdir", layers.upper],
-    ["workdir", layers.work],
+    ...(layers.upper === undefined ? [] : [["upperdir", layers.upper]]),
+    ...(layers.work === undefined ? [] : [["workdir", layers.work]]),
     ...(layers.options ?? []).map((option) => option.split("=", 2)),
   ] as const;
   const context = fsopen(SystemCall.fsopen, "overlay", closeOnExec);
