@@ -76,6 +76,19 @@ const TOOLS = [
     packages: everywhere("btrfs-progs"),
   },
   {
+    name: "skopeo",
+    purpose: "importing images from registries and archives",
+    present: command("skopeo"),
+    packages: everywhere("skopeo"),
+  },
+  {
+    name: "docker-registry",
+    purpose: "the tests of imports from a registry",
+    present: command("docker-registry"),
+    packages: { apt: "docker-registry", dnf: null, apk: "docker-registry" },
+    testsOnly: true,
+  },
+  {
     name: "dockerd",
     purpose: "the tests and benchmarks against Docker (no Docker socket answers here)",
     present: async () => findCommand("dockerd") !== undefined || (await dockerAnswers(defaultDockerSocket())),
