@@ -11,6 +11,7 @@ import { startFleet } from "../e2e/fleet.ts";
 import { setup as dockerForTests } from "../setup/dockerd.ts";
 import { DockerPeer } from "./support/docker-peer.ts";
 import { benchFiles } from "./support/files-part.ts";
+import { benchMemory } from "./support/memory-part.ts";
 import { quantile, sample } from "./support/measure.ts";
 import { fixed, Report, times } from "./support/report.ts";
 
@@ -32,6 +33,7 @@ try {
   await bulkOutput();
   await manySessions();
   await benchFiles(report, fleet, docker);
+  await benchMemory(report, fleet);
   await report.save("interact", "npm run bench -- interact");
 } finally {
   await docker.remove([container]);

@@ -1,10 +1,11 @@
 import { execFileSync } from "node:child_process";
 import { createHash, randomFillSync } from "node:crypto";
 import { closeSync, createReadStream, mkdtempSync, openSync, readdirSync, readFileSync } from "node:fs";
-import { rmSync, writeFileSync, writeSync } from "node:fs";
+import { rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { growthOf, memoryOf } from "../bench/support/process-memory.ts";
 import { type Fleet, startFleet } from "./fleet.ts";
 import { sandboxFlags } from "./test-sandbox.ts";
 
@@ -31,20 +32,6 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-function statusOf(pid: number, field: "VmHWM" | "VmRSS"): number {
-  const match = new RegExp(`^${field}:\\s+(\\d+) kB$`, "m").exec(readFileSync(`/proc/${pid}/status`, "utf8"));
-  return Number(match?.[1]) / 1024;
-}
-
-/** The most memory, in MiB, that `work` made the fleet's process take at a time beyond what it had. */
-async function growth(work: () => Promise<void>): Promise<number> {
-  // the peak counts from here on
-  writeFileSync(`/proc/${fleet.pid}/clear_refs`, "5");
-  const before = statusOf(fleet.pid, "VmRSS");
-  await work();
-  return statusOf(fleet.pid, "VmHWM") - before;
-}
-
 function agentPid(): number {
   const pid = readdirSync("/proc").find((entry) => {
     try {
@@ -69,19 +56,19 @@ async function cp(...argv: string[]): Promise<void> {
 
 test("a file of 256 MiB goes both ways through a sandbox of 64 MiB in bounded memory on every hop", async () => {
   await cp("/etc/hostname", `${id}:/warm`);
-  const up = await growth(async () => cp(join(dir, "big"), `${id}:/big`));
-  const down = await growth(async () => cp(`${id}:/big`, join(dir, "back")));
+  const up = await growthOf(fleet.pid, async () => cp(join(dir, "big"), `${id}:/big`));
+  const down = await growthOf(fleet.pid, async () => cp(`${id}:/big`, join(dir, "back")));
   expect(await sha256(join(dir, "back"))).toBe(await sha256(join(dir, "big")));
   // V8 lets garbage buffers lie for a while, but not in proportion to the file
   expect(up).toBeLessThan(200);
   expect(down).toBeLessThan(200);
-  expect(statusOf(agentPid(), "VmRSS")).toBeLessThan(8);
+  expect(memoryOf(agentPid(), "VmRSS")).toBeLessThan(8);
 });
 
 test("a directory that is piped from one sandbox into another never lies anywhere as a whole", async () => {
   const other = (await fleet.dsec(["run", "-q", "--disk", "1g", ...sandboxFlags])).stdout.trim();
   const command = (argv: string): string => `"${process.execPath}" dist/bin/dsec.js ${argv}`;
-  const peak = await growth(async () => {
+  const peak = await growthOf(fleet.pid, async () => {
     execFileSync("sh", ["-c", `${command(`cp -q ${id}:/big -`)} | ${command(`cp -q - ${other}:/`)}`], {
       env: { ...process.env, ...fleet.env },
     });

@@ -132,7 +132,7 @@ export async function benchFiles(report: Report, fleet: Fleet, docker: DockerPee
 }
 
 /** What runs in a sandbox that has nothing to do: its agent. */
-function agentsOf(id: string): ReadonlySet<number> {
+export function agentsOf(id: string): ReadonlySet<number> {
   const found = new Set<number>();
   for (const entry of readdirSync("/proc")) {
     if (!/^\d+$/.test(entry)) continue;
