@@ -4,6 +4,7 @@ import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { firewallOf } from "../../src/daemon/network/firewall.ts";
 
 const run = promisify(execFile);
 
@@ -43,11 +44,19 @@ export async function tracesOf(node: TemporaryNode): Promise<string[]> {
   const tables = (await output("nft", "list", "tables")).split("\n");
   const routes = (await output("ip", "route")).split("\n");
   const network = node.networkRange.replace(/0\/24$/, "");
+  const { proxyMark } = firewallOf({ table: node.instance, linkPrefix: "", gateway: "", range: "" });
+  const marked = (await output("ip", "rule")).split("\n").concat(await proxyRoutes(proxyMark));
   return [
     ...mounts.filter((line) => line.includes(node.directory)).map((line) => `mount ${line}`),
     ...loops.filter((line) => line.includes(node.directory)).map((line) => `loop ${line}`),
     ...links.filter((link) => link.startsWith(`${node.instance}_`)).map((link) => `link ${link}`),
     ...tables.filter((line) => line.endsWith(` ${node.instance}`)),
     ...routes.filter((line) => line.includes(network)).map((line) => `route ${line}`),
+    ...marked.filter((line) => line.includes(`${proxyMark}`)).map((line) => `proxy ${line}`),
   ];
+}
+
+async function proxyRoutes(table: number): Promise<string[]> {
+  const all = await output("ip", "-4", "route", "show", "table", "all");
+  return all.split("\n").filter((line) => line.includes(`table ${table}`));
 }

@@ -1,99 +1,24 @@
 /** rtnetlink: links, addresses, routes and neighbours, by messages to the kernel. IPv4 addresses are four bytes. */
-import { closeDescriptor, libcFunction, LinuxError } from "./libc.ts";
+import {
+  attribute,
+  messageFlag as flag,
+  type NetlinkMessage,
+  netlinkProtocol,
+  NetlinkSocket,
+  text,
+} from "./netlink-socket.ts";
 
-const socketFunction = libcFunction<[number, number, number]>("socket", [
-  "int domain",
-  "int type",
-  "int protocol",
-]);
-const sendFunction = libcFunction<[number, Uint8Array, number, number]>("send", [
-  "int fd",
-  "const void *buffer",
-  "size_t length",
-  "int flags",
-]);
-const receiveFunction = libcFunction<[number, Uint8Array, number, number]>("recv", [
-  "int fd",
-  "void *buffer",
-  "size_t length",
-  "int flags",
-]);
+const addressFamily = { inet: 2, inet6: 10 } as const;
 
-const addressFamily = { inet: 2, inet6: 10, netlink: 16 } as const;
-const rawSocket = 3;
-const closeOnExec = 0o2_000_000;
-const errorMessage = 2;
-const headerBytes = 16;
-const flag = { request: 0x1, acknowledge: 0x4, replace: 0x100, exclusive: 0x200, create: 0x400 } as const;
-
-/** A message without its header's length and sequence number. */
-export interface NetlinkMessage {
-  /** For errors, e.g. `RTM_NEWLINK dsec_1a`. */
-  readonly name: string;
-  readonly type: number;
-  readonly flags: number;
-  readonly body: Buffer;
-}
-
-/** A socket to the network namespace in which the calling thread is when it is made. */
-export class NetlinkSocket {
-  readonly #fd: number;
-  #sequence = 0;
-
-  /** @throws LinuxError */
-  constructor() {
-    this.#fd = socketFunction(addressFamily.netlink, rawSocket | closeOnExec, 0);
-  }
-
-  /** Sends the messages in one call; the kernel carries out each in turn. @throws LinuxError of the first that failed */
-  request(...messages: readonly NetlinkMessage[]): void {
-    const first = this.#sequence + 1;
-    const encoded = messages.map(({ type, flags, body }) => {
-      const header = Buffer.alloc(headerBytes);
-      header.writeUInt32LE(headerBytes + body.length, 0);
-      header.writeUInt16LE(type, 4);
-      header.writeUInt16LE(flags | flag.request | flag.acknowledge, 6);
-      this.#sequence += 1;
-      header.writeUInt32LE(this.#sequence, 8);
-      return Buffer.concat([header, body]);
-    });
-    const bytes = Buffer.concat(encoded);
-    sendFunction(this.#fd, bytes, bytes.length, 0);
-    const answer = Buffer.alloc(4096);
-    let failure: LinuxError | undefined;
-    for (let answered = 0; answered < messages.length; answered += 1) {
-      receiveFunction(this.#fd, answer, answer.length, 0);
-      const message = messages[answer.readUInt32LE(8) - first];
-      if (answer.readUInt16LE(4) !== errorMessage || message === undefined)
-        throw new Error(`unexpected netlink message ${answer.readUInt16LE(4)}`);
-      const errno = -answer.readInt32LE(headerBytes);
-      if (errno !== 0) failure ??= new LinuxError(message.name, errno);
-    }
-    if (failure !== undefined) throw failure;
-  }
-
-  close(): void {
-    closeDescriptor(this.#fd);
-  }
-}
-
-function attribute(type: number, ...payload: readonly Buffer[]): Buffer {
-  const length = 4 + payload.reduce((sum, part) => sum + part.length, 0);
-  const buffer = Buffer.alloc((length + 3) & ~3);
-  buffer.writeUInt16LE(length, 0);
-  buffer.writeUInt16LE(type, 2);
-  Buffer.concat(payload).copy(buffer, 4);
-  return buffer;
+/** A socket that carries the messages of this module. @throws LinuxError */
+export function openRouteSocket(): NetlinkSocket {
+  return new NetlinkSocket(netlinkProtocol.route);
 }
 
 function uint32(value: number): Buffer {
   const buffer = Buffer.alloc(4);
   buffer.writeUInt32LE(value);
   return buffer;
-}
-
-function text(value: string): Buffer {
-  return Buffer.from(`${value}\0`);
 }
 
 const linkFlag = { up: 0x1, noArp: 0x80 } as const;
@@ -136,14 +61,20 @@ export function newVethPair(end: LinkEnd, peer: LinkEnd, peerNamespace: number):
   };
 }
 
-/** Keeps IPv6 from giving the link an address of its own accord. To be sent before {@link linkUp}. */
-export function noAutomaticAddress(index: number): NetlinkMessage {
+/**
+ * Keeps IPv6 from giving the link an address of its own accord. To be sent before {@link linkUp}.
+ *
+ * @param options.forwarding whether IPv4 packets that come in by the link may leave by another, whatever holds for the rest of the machine
+ */
+export function configureLink(index: number, options: { forwarding: boolean }): NetlinkMessage {
   const inet6 = attribute(addressFamily.inet6, attribute(8, Buffer.from([1])));
+  const forwarding = attribute(1, uint32(1));
+  const inet = options.forwarding ? [attribute(addressFamily.inet, attribute(1, forwarding))] : [];
   return {
-    name: "RTM_NEWLINK addrgenmode",
+    name: "RTM_NEWLINK configuration",
     type: 16,
     flags: 0,
-    body: Buffer.concat([linkInfo(index), attribute(26, inet6)]),
+    body: Buffer.concat([linkInfo(index), attribute(26, ...inet, inet6)]),
   };
 }
 
@@ -186,14 +117,20 @@ export interface Route {
   readonly prefixLength: number;
   /** The link it leads to; without one, the destination is unreachable. */
   readonly link?: number;
+  /** The next hop. */
+  readonly via?: Buffer;
   /** The source address of what is sent there. */
   readonly source?: Buffer;
+  /** `local`: the destination is this machine. */
+  readonly type?: "local";
+  /** Its routing table, if not the main one. */
+  readonly table?: number;
 }
 
 /** Who made a route, as `ip route` shows it (`proto 213`). */
 const routeProtocol = 213;
 
-/** Adds a route to the main table, or replaces it. */
+/** Adds a route to its table, or replaces it. */
 export function newRoute(route: Route): NetlinkMessage {
   return { name: "RTM_NEWROUTE", type: 24, flags: flag.create | flag.replace, body: routeBody(route) };
 }
@@ -202,15 +139,56 @@ export function deleteRoute(route: Route): NetlinkMessage {
   return { name: "RTM_DELROUTE", type: 25, flags: 0, body: routeBody(route) };
 }
 
+const mainTable = 254;
+
 function routeBody(route: Route): Buffer {
-  const [mainTable, linkScope, globalScope, unicast, unreachable] = [254, 253, 0, 1, 7];
-  const scopeAndType = route.link === undefined ? [globalScope, unreachable] : [linkScope, unicast];
+  const { destination, prefixLength, link, via, source, table = mainTable } = route;
   return Buffer.concat([
-    Buffer.from([addressFamily.inet, route.prefixLength, 0, 0, mainTable, routeProtocol, ...scopeAndType]),
+    Buffer.from([addressFamily.inet, prefixLength, 0, 0, 0, routeProtocol, ...scopeAndType(route)]),
     uint32(0),
-    attribute(1, route.destination),
-    ...(route.link === undefined ? [] : [attribute(4, uint32(route.link))]),
-    ...(route.source === undefined ? [] : [attribute(7, route.source)]),
+    attribute(15, uint32(table)),
+    ...(prefixLength === 0 ? [] : [attribute(1, destination)]),
+    ...(link === undefined ? [] : [attribute(4, uint32(link))]),
+    ...(via === undefined ? [] : [attribute(5, via)]),
+    ...(source === undefined ? [] : [attribute(7, source)]),
+  ]);
+}
+
+function scopeAndType({ link, via, type }: Route): [number, number] {
+  const [globalScope, linkScope, hostScope] = [0, 253, 254];
+  const [unicast, local, unreachable] = [1, 2, 7];
+  if (link === undefined) return [globalScope, unreachable];
+  if (type === "local") return [hostScope, local];
+  return [via === undefined ? linkScope : globalScope, unicast];
+}
+
+/** A rule that has packets with a mark look into a routing table. */
+export interface MarkRule {
+  readonly mark: number;
+  readonly table: number;
+  /** The lowest goes first. */
+  readonly priority: number;
+}
+
+/** @throws LinuxError EEXIST */
+export function newMarkRule(rule: MarkRule): NetlinkMessage {
+  return { name: "RTM_NEWRULE", type: 32, flags: flag.create | flag.exclusive, body: ruleBody(rule) };
+}
+
+export function deleteMarkRule(rule: MarkRule): NetlinkMessage {
+  return { name: "RTM_DELRULE", type: 33, flags: 0, body: ruleBody(rule) };
+}
+
+function ruleBody({ mark, table, priority }: MarkRule): Buffer {
+  const toTable = 1;
+  return Buffer.concat([
+    Buffer.from([addressFamily.inet, 0, 0, 0, 0, 0, 0, toTable]),
+    uint32(0),
+    attribute(6, uint32(priority)),
+    attribute(10, uint32(mark)),
+    attribute(16, uint32(0xffff_ffff)),
+    attribute(15, uint32(table)),
+    attribute(21, Buffer.from([routeProtocol])),
   ]);
 }
 

@@ -1,38 +1,198 @@
+import { createHash } from "node:crypto";
 import { DSecError } from "../../protocol/errors.ts";
 import { runProgram } from "../resources/program.ts";
 
-/**
- * The rules that hold for every sandbox of an instance, whichever of its links comes and goes: from inside come replies to
- * connections that the host opened, with the source address that the link was given, and nothing else.
- *
- * An accept here is not final: the host's own tables judge the packet too. A drop is.
- */
-export function firewallRules(table: string, linkPrefix: string): string {
-  return `table inet ${table}
-delete table inet ${table}
-table inet ${table} {
-  chain source {
-    type filter hook prerouting priority raw; policy accept;
-    iifname "${linkPrefix}*" fib saddr . iif oif missing counter drop
-  }
-  chain input {
-    type filter hook input priority filter - 10; policy accept;
-    iifname "${linkPrefix}*" ct state established ct direction reply accept
-    iifname "${linkPrefix}*" counter drop
-  }
-  chain forward {
-    type filter hook forward priority filter - 10; policy accept;
-    iifname "${linkPrefix}*" counter drop
-    oifname "${linkPrefix}*" counter drop
-  }
-}
-`;
+/** What an instance's rules are made of. All of it follows from its name and its range, so that a new daemon goes on with them. */
+export interface Firewall {
+  readonly table: string;
+  /** What the names of the sandboxes' links begin with. */
+  readonly linkPrefix: string;
+  /** The node's address towards its sandboxes. */
+  readonly gateway: string;
+  /** Of the sandboxes' addresses. */
+  readonly range: string;
+  /** Of packets for the proxy; also the number of the routing table that keeps them on the node. */
+  readonly proxyMark: number;
+  /** Of packets to addresses that a policy allows, on their way through the rules. */
+  readonly directMark: number;
+  readonly proxyPort: number;
+  /** Where the gateway's port 53 leads. */
+  readonly resolverPort: number;
+  /** NFLOG group of refusals. */
+  readonly logGroup: number;
 }
 
-/** Puts the rules in force, in one transaction, in place of those of an earlier daemon. @throws DSecError `backend_unavailable` */
-export async function applyFirewall(table: string, linkPrefix: string): Promise<void> {
+/** Prefixes of logged packets. */
+export const logPrefix = { refused: "refused", spoofed: "spoofed" } as const;
+
+/** Names of what changes while sandboxes live. */
+export const firewallSet = {
+  /** Source address → jump to the chain of its policy's address rules. */
+  outgoing: "outgoing_policies",
+  /** The same for answers, by the address they go to. */
+  answers: "answer_policies",
+  /** Source, destination, protocol, port: what the resolver answered. */
+  pins: "pins",
+  /** The same for rules about every port. */
+  widePins: "wide_pins",
+} as const;
+
+/** The rest of what a {@link Firewall} needs, from names that are unique on the machine. */
+export function firewallOf(parts: Pick<Firewall, "table" | "linkPrefix" | "gateway" | "range">): Firewall {
+  const digest = createHash("sha256").update(parts.table).digest();
+  // Below the ports that the kernel hands out, so that nobody gets ours while no daemon runs.
+  const port = 20_000 + (digest.readUInt16BE(0) % 6000) * 2;
+  const proxyMark = 0x6400_0000 + (digest.readUIntBE(2, 3) & 0xff_fffe);
+  return {
+    ...parts,
+    proxyMark,
+    directMark: proxyMark + 1,
+    proxyPort: port,
+    resolverPort: port + 1,
+    logGroup: 0x4000 + (digest.readUInt16BE(5) & 0x3fff),
+  };
+}
+
+/** Refusals of a sandbox that are answered and logged in a second, and in a burst; what goes beyond is dropped. */
+const refusals = { perSecond: 20, burst: 60 } as const;
+
+/**
+ * The rules that hold for every sandbox of an instance, whichever of its links comes and goes. From inside come answers to
+ * connections that the host opened; questions to the resolver; what the sandbox's policy allows by address, or pins to a
+ * name; and nothing else. Every packet is judged, in both directions, so that a change ends what was open before.
+ *
+ * An accept here is not final: the host's own tables judge the packet too. A drop is.
+ *
+ * Each statement may be repeated on a table that is there: sets and chains of policies are kept.
+ */
+export function firewallRules(firewall: Firewall): string {
+  const { table, linkPrefix, gateway, range, proxyMark, directMark, proxyPort, resolverPort, logGroup } =
+    firewall;
+  const links = `"${linkPrefix}*"`;
+  const pinKey = "ipv4_addr . ipv4_addr . inet_proto";
+  const chains: Record<string, { hook?: string; rules: string[] }> = {
+    rejected: {
+      rules: [
+        "meta l4proto tcp ct state established reject with tcp reset",
+        "reject with icmpx admin-prohibited",
+      ],
+    },
+    refused: {
+      rules: [
+        "counter",
+        `update @bursts { ip saddr limit rate over ${refusals.perSecond}/second burst ${refusals.burst} packets } drop`,
+        `meta nfproto != ipv4 limit rate over ${refusals.perSecond}/second drop`,
+        `log group ${logGroup} snaplen 64 prefix "${logPrefix.refused}"`,
+        "goto rejected",
+      ],
+    },
+    // A chain of its own: a policy's chain that leads here is reached from no other hook.
+    proxied: {
+      rules: [`meta l4proto tcp tproxy ip to ${gateway}:${proxyPort} meta mark set ${proxyMark} accept`],
+    },
+    named: { rules: ["meta l4proto tcp goto proxied", `meta mark set ${directMark} accept`] },
+    source: {
+      hook: "type filter hook prerouting priority raw; policy accept;",
+      rules: [`iifname ${links} fib saddr . iif oif missing counter jump spoofed`],
+    },
+    spoofed: {
+      rules: [
+        `limit rate ${refusals.perSecond}/second log group ${logGroup} snaplen 64 prefix "${logPrefix.spoofed}"`,
+        "drop",
+      ],
+    },
+    outgoing: {
+      hook: "type filter hook prerouting priority mangle; policy accept;",
+      rules: [
+        `iifname != ${links} accept`,
+        "meta mark set 0",
+        "meta nfproto != ipv4 goto refused",
+        "ct state established ct direction reply accept",
+        `ip daddr ${gateway} meta l4proto { tcp, udp } th dport 53 accept`,
+        `meta l4proto tcp socket transparent 1 meta mark set ${proxyMark} accept`,
+        `ip saddr vmap @${firewallSet.outgoing}`,
+        `ip saddr . ip daddr . meta l4proto . th dport @${firewallSet.pins} goto named`,
+        `ip saddr . ip daddr . meta l4proto @${firewallSet.widePins} goto named`,
+        "goto refused",
+      ],
+    },
+    resolver: {
+      hook: "type nat hook prerouting priority dstnat; policy accept;",
+      rules: [
+        `iifname ${links} ip daddr ${gateway} meta l4proto { tcp, udp } th dport 53 dnat ip to ${gateway}:${resolverPort}`,
+      ],
+    },
+    input: {
+      hook: "type filter hook input priority filter - 10; policy accept;",
+      rules: [
+        `iifname != ${links} accept`,
+        `meta mark { ${proxyMark}, ${directMark} } accept`,
+        "ct state established ct direction reply accept",
+        `ct status dnat ip daddr ${gateway} meta l4proto { tcp, udp } th dport ${resolverPort} accept`,
+        "counter drop",
+      ],
+    },
+    forward: {
+      hook: "type filter hook forward priority filter - 10; policy accept;",
+      rules: [
+        `iifname ${links} meta mark ${directMark} meta mark set 0 accept`,
+        `iifname != ${links} oifname != ${links} accept`,
+        // What is left are answers to what a sandbox opened.
+        "ct state != { established, related } counter drop",
+        "ct direction original counter drop",
+        `oifname != ${links} counter drop`,
+        "ct state related meta l4proto icmp accept",
+        `ip daddr vmap @${firewallSet.answers}`,
+        `ip daddr . ip saddr . meta l4proto . th sport @${firewallSet.pins} accept`,
+        `ip daddr . ip saddr . meta l4proto @${firewallSet.widePins} accept`,
+        "counter drop",
+      ],
+    },
+    way_out: {
+      hook: "type nat hook postrouting priority srcnat; policy accept;",
+      rules: [`ip saddr ${range} ip daddr != ${range} oifname != ${links} masquerade`],
+    },
+  };
+  const statements = [
+    `add table inet ${table}`,
+    `add map inet ${table} ${firewallSet.outgoing} { type ipv4_addr : verdict; }`,
+    `add map inet ${table} ${firewallSet.answers} { type ipv4_addr : verdict; }`,
+    `add set inet ${table} ${firewallSet.pins} { type ${pinKey} . inet_service; }`,
+    `add set inet ${table} ${firewallSet.widePins} { type ${pinKey}; }`,
+    `add set inet ${table} bursts { type ipv4_addr; flags dynamic,timeout; size 65535; timeout 10s; }`,
+    // Pins of a daemon that is gone: nobody knows the names.
+    `flush set inet ${table} ${firewallSet.pins}`,
+    `flush set inet ${table} ${firewallSet.widePins}`,
+    ...Object.entries(chains).map(
+      ([name, { hook }]) => `add chain inet ${table} ${name}${hook === undefined ? "" : ` { ${hook} }`}`,
+    ),
+    ...Object.entries(chains).flatMap(([name, { rules }]) => [
+      `flush chain inet ${table} ${name}`,
+      ...rules.map((rule) => `add rule inet ${table} ${name} ${rule}`),
+    ]),
+  ];
+  return `${statements.join("\n")}\n`;
+}
+
+/**
+ * Puts the rules in force, in one transaction. Policies that an earlier daemon has put in force stay: no packet meets the node without
+ * rules, and none that is allowed is refused.
+ *
+ * @throws DSecError `backend_unavailable`
+ */
+export async function applyFirewall(firewall: Firewall): Promise<void> {
+  const rules = firewallRules(firewall);
+  const { table } = firewall;
   try {
-    await runProgram("nft", ["-f", "-"], { input: firewallRules(table, linkPrefix) });
+    if (await hasPolicies(table)) {
+      try {
+        await runNft(rules);
+        return;
+      } catch {
+        // The table of another version: what it allowed is refused until the policies are set again.
+      }
+    }
+    await runNft(`add table inet ${table}\ndelete table inet ${table}\n${rules}`);
   } catch (error) {
     throw new DSecError(
       "backend_unavailable",
@@ -44,5 +204,19 @@ export async function applyFirewall(table: string, linkPrefix: string): Promise<
 
 /** Removes the table, if it is there. */
 export async function removeFirewall(table: string): Promise<void> {
-  await runProgram("nft", ["-f", "-"], { input: `table inet ${table}\ndelete table inet ${table}\n` });
+  await runNft(`add table inet ${table}\ndelete table inet ${table}\n`);
+}
+
+async function hasPolicies(table: string): Promise<boolean> {
+  try {
+    await runProgram("nft", ["list", "map", "inet", table, firewallSet.outgoing], { discardOutput: true });
+    return true;
+  } catch (error) {
+    if (error instanceof DSecError && error.code === "internal") return false;
+    throw error;
+  }
+}
+
+async function runNft(input: string): Promise<void> {
+  await runProgram("nft", ["-f", "-"], { input });
 }

@@ -11,12 +11,15 @@ interface Pending {
 /** Has a thread of its own make and remove network namespaces and their links, in the order in which it is asked. */
 export class NamespaceMaker {
   readonly #range: AddressRange;
+  readonly #proxyMark: number;
   readonly #worker: Worker;
   readonly #pending: Pending[] = [];
   #ended: Error | undefined;
 
-  constructor(range: AddressRange) {
+  /** @param proxyMark of packets for the proxy, which stay on the node */
+  constructor(range: AddressRange, proxyMark: number) {
     this.#range = range;
+    this.#proxyMark = proxyMark;
     // From source it is a .ts file, as built a .js file.
     const extension = import.meta.url.slice(import.meta.url.lastIndexOf("."));
     this.#worker = new Worker(new URL(`./namespace-worker${extension}`, import.meta.url), {
@@ -59,9 +62,9 @@ export class NamespaceMaker {
     await this.#worker.terminate();
   }
 
-  #rangeParts(): { gateway: string; network: string; prefixLength: number } {
+  #rangeParts(): { gateway: string; network: string; prefixLength: number; proxyMark: number } {
     const { gateway, network, prefixLength } = this.#range;
-    return { gateway, network, prefixLength };
+    return { gateway, network, prefixLength, proxyMark: this.#proxyMark };
   }
 
   async #ask(request: WorkerRequest): Promise<WorkerAnswer> {

@@ -6,17 +6,20 @@
 import { parentPort } from "node:worker_threads";
 import { closeDescriptor, isErrno } from "../../backends/linux/libc.ts";
 import {
+  configureLink,
   deleteAddress,
   deleteLink,
+  deleteMarkRule,
   deleteRoute,
   linkUp,
-  NetlinkSocket,
   newAddress,
+  newMarkRule,
   newRoute,
   newVethPair,
-  noAutomaticAddress,
+  openRouteSocket,
   permanentNeighbour,
 } from "../../backends/linux/netlink.ts";
+import type { NetlinkSocket } from "../../backends/linux/netlink-socket.ts";
 import {
   inNewNetworkNamespace,
   linkIndex,
@@ -31,12 +34,14 @@ export interface NamespacePlan {
 }
 
 export type WorkerRequest =
-  /** Gives the node its address, and keeps packets to sandboxes that are gone from leaving the node. */
+  /** Gives the node its address, keeps packets to sandboxes that are gone from leaving the node, and those for the proxy from passing it. */
   | {
       readonly type: "claim" | "unclaim";
       readonly gateway: string;
       readonly network: string;
       readonly prefixLength: number;
+      /** Of packets for the proxy. */
+      readonly proxyMark: number;
     }
   | { readonly type: "make"; readonly gateway: string; readonly plans: readonly NamespacePlan[] }
   | { readonly type: "delete"; readonly links: readonly string[] };
@@ -57,6 +62,9 @@ export interface WorkerAnswer {
 
 const loopback = 1;
 const insideName = "eth0";
+const everything = { destination: Buffer.alloc(4), prefixLength: 0 } as const;
+/** Before the main table's. */
+const rulePriority = 213;
 
 /** Of the link's two ends; both follow from the address, so that they are unique and no service changes them. */
 function macsOf(address: Buffer): { host: Buffer; inside: Buffer } {
@@ -73,7 +81,7 @@ function makeNamespace(home: number, host: NetlinkSocket, plan: NamespacePlan, g
   let inside: NetlinkSocket | undefined;
   try {
     const insideIndex = inNewNetworkNamespace(home, () => {
-      inside = new NetlinkSocket();
+      inside = openRouteSocket();
       fd = openNetworkNamespace();
       inside.request(
         newVethPair({ name: insideName, mac: mac.inside }, { name: plan.link, mac: mac.host }, home),
@@ -83,15 +91,16 @@ function makeNamespace(home: number, host: NetlinkSocket, plan: NamespacePlan, g
     if (inside === undefined || fd === undefined) throw new Error("no namespace was made");
     inside.request(
       linkUp(loopback, { arp: true }),
-      noAutomaticAddress(insideIndex),
+      configureLink(insideIndex, { forwarding: false }),
       newAddress(insideIndex, address),
       linkUp(insideIndex, { arp: false }),
       newRoute({ destination: gateway, prefixLength: 32, link: insideIndex }),
+      newRoute({ ...everything, link: insideIndex, via: gateway }),
       permanentNeighbour(insideIndex, gateway, mac.host),
     );
     const hostIndex = linkIndex(plan.link);
     host.request(
-      noAutomaticAddress(hostIndex),
+      configureLink(hostIndex, { forwarding: true }),
       linkUp(hostIndex, { arp: false }),
       newRoute({ destination: address, prefixLength: 32, link: hostIndex, source: gateway }),
       permanentNeighbour(hostIndex, address, mac.inside),
@@ -112,11 +121,22 @@ function carryOut(home: number, host: NetlinkSocket, request: WorkerRequest): Wo
     case "unclaim": {
       const gateway = addressBytes(request.gateway);
       const range = { destination: addressBytes(request.network), prefixLength: request.prefixLength };
-      if (request.type === "claim") host.request(newAddress(loopback, gateway), newRoute(range));
-      else
-        ignoring(["EADDRNOTAVAIL", "ESRCH"], () =>
-          host.request(deleteAddress(loopback, gateway), deleteRoute(range)),
+      const table = request.proxyMark;
+      const rule = { mark: request.proxyMark, table, priority: rulePriority };
+      const toProxy = { ...everything, link: loopback, type: "local", table } as const;
+      if (request.type === "claim") {
+        host.request(newAddress(loopback, gateway), newRoute(range), newRoute(toProxy));
+        ignoring(["EEXIST"], () => host.request(newMarkRule(rule)));
+      } else {
+        ignoring(["EADDRNOTAVAIL", "ESRCH", "ENOENT"], () =>
+          host.request(
+            deleteAddress(loopback, gateway),
+            deleteRoute(range),
+            deleteRoute(toProxy),
+            deleteMarkRule(rule),
+          ),
         );
+      }
       return {};
     }
     case "make": {
@@ -154,7 +174,7 @@ function failureOf(error: unknown): Failure {
 if (parentPort !== null) {
   const port = parentPort;
   const home = openNetworkNamespace();
-  const host = new NetlinkSocket();
+  const host = openRouteSocket();
   port.on("message", (request: WorkerRequest) => {
     let answer: WorkerAnswer;
     try {

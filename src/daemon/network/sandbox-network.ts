@@ -5,7 +5,7 @@ import { DSecError } from "../../protocol/errors.ts";
 import { throwIfCancelled } from "../resources/program.ts";
 import { AddressAllocator } from "./address-allocator.ts";
 import { AddressRange } from "./address-range.ts";
-import { applyFirewall, removeFirewall } from "./firewall.ts";
+import { applyFirewall, type Firewall, firewallOf, removeFirewall } from "./firewall.ts";
 import { LinkNames } from "./link-name.ts";
 import { NamespaceMaker } from "./namespace-maker.ts";
 import { NamespacePool } from "./namespace-pool.ts";
@@ -37,7 +37,7 @@ export interface NetworkLease {
 }
 
 /**
- * The network of a node's sandboxes: a namespace and a veth pair for each, rules that let nothing out, one range of addresses.
+ * The network of a node's sandboxes: a namespace and a veth pair for each, rules that let out what policies allow, one range of addresses.
  * The rules are in force before the first link exists, and stay when the daemon leaves sandboxes behind.
  */
 export class SandboxNetwork {
@@ -72,12 +72,18 @@ export class SandboxNetwork {
   static async open(options: NetworkOptions): Promise<SandboxNetwork> {
     const range = AddressRange.parse(options.range);
     const names = new LinkNames(options.instance);
+    const firewall = firewallOf({
+      table: options.instance,
+      linkPrefix: names.prefix,
+      gateway: range.gateway,
+      range: range.toString(),
+    });
     await mkdir(options.runDir, { recursive: true });
     const claimFile = join(options.runDir, "network-range");
     const claimed = readIfThere(claimFile);
     if (claimed !== range.toString()) {
       if (claimed !== undefined)
-        await withMaker(AddressRange.parse(claimed), (maker) => maker.unclaimRange());
+        await withMaker(AddressRange.parse(claimed), firewall, (maker) => maker.unclaimRange());
       const conflict = findRangeConflict(range, names.prefix);
       if (conflict !== undefined) {
         throw new DSecError(
@@ -86,8 +92,8 @@ export class SandboxNetwork {
         );
       }
     }
-    await applyFirewall(options.instance, names.prefix);
-    const maker = new NamespaceMaker(range);
+    await applyFirewall(firewall);
+    const maker = new NamespaceMaker(range, firewall.proxyMark);
     try {
       writeFileSync(claimFile, range.toString());
       await maker.claimRange();
@@ -157,8 +163,12 @@ export class SandboxNetwork {
   }
 }
 
-async function withMaker(range: AddressRange, work: (maker: NamespaceMaker) => Promise<void>): Promise<void> {
-  const maker = new NamespaceMaker(range);
+async function withMaker(
+  range: AddressRange,
+  { proxyMark }: Firewall,
+  work: (maker: NamespaceMaker) => Promise<void>,
+): Promise<void> {
+  const maker = new NamespaceMaker(range, proxyMark);
   try {
     await work(maker);
   } finally {
