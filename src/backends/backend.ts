@@ -57,6 +57,8 @@ export interface PreparedNetwork {
   /** Path by which the runtime can enter the namespace, e.g. /proc/<pid>/fd/<n>. */
   readonly netnsPath: string;
   readonly address: string;
+  /** Address of the only name server that the sandbox reaches. */
+  readonly nameServer: string;
 }
 
 export interface StartRequest {

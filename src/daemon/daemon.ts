@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { homedir } from "node:os";
+import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { type Logger, pino } from "pino";
 import { agentBinaryPath } from "../agent/agent-binary.ts";
@@ -70,7 +71,12 @@ export async function startDaemon(
     undo.push(lockRunDir(options.runDir));
     const journal = new Journal(join(options.dataDir, "daemon", "journal.sqlite"));
     undo.push(() => journal.close());
-    const provisioner = options.backends.includes("runc") ? await LocalProvisioner.open(options) : undefined;
+    const provisioner = options.backends.includes("runc")
+      ? await LocalProvisioner.open({
+          ...options,
+          interrupted: (err) => log.error({ err }, "the way of sandboxes to the network is interrupted"),
+        })
+      : undefined;
     undo.push(async () => provisioner?.close());
     const authorities = options.caBundle === undefined ? undefined : await readCaBundle(options.caBundle);
     const registries = await openRegistries(options, parts.node, authorities);
@@ -100,8 +106,8 @@ export async function startDaemon(
       registries: () => registries.view(),
       registryTable: () => registries.table,
       registryHomes: () => registries.homes,
-      protectedRanges: protectedRanges([], [options.networkRange]),
-      datapath: undefined,
+      protectedRanges: protectedRanges(ownAddresses(), [options.networkRange]),
+      datapath: provisioner?.policies,
       trust: authorities && new SandboxTrust(authorities),
       pools: () => provisioner?.pools() ?? {},
     });
@@ -144,6 +150,12 @@ export async function startDaemon(
     for (const step of undo.reverse()) await step();
     throw error;
   }
+}
+
+/** Of this machine, on all its links. */
+function ownAddresses(): string[] {
+  const links = Object.values(networkInterfaces());
+  return links.flatMap((list) => (list ?? []).map(({ address }) => address));
 }
 
 function openRegistries(

@@ -3,13 +3,16 @@ import { mkdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { isErrno } from "../backends/linux/libc.ts";
-import type { Json } from "../backends/backend.ts";
+import type { Json, PreparedNetwork } from "../backends/backend.ts";
 import { DSecError } from "../protocol/errors.ts";
 import { ImageConfig, noConfig } from "./layers/images/image-manifest.ts";
 import { LayerMounts } from "./layers/layer-mounts.ts";
 import { openLayerStore, type LayerStore } from "./layers/layer-store.ts";
 import { OverlayRoots } from "./layers/overlay-root.ts";
+import { SandboxGate } from "./network/sandbox-gate.ts";
 import { SandboxNetwork, type NetworkLease } from "./network/sandbox-network.ts";
+import type { SandboxPolicies } from "./network/sandbox-policies.ts";
+import type { NameServer } from "./network/gate/name-server.ts";
 import type { ComposedRoot, PreparedSandbox, Provisioner, ResolvedImage } from "./provisioner.ts";
 import { openScratch, type Finding } from "./resources/open-scratch.ts";
 import { throwIfCancelled } from "./resources/program.ts";
@@ -26,6 +29,16 @@ export interface LocalProvisionerOptions {
   readonly networkRange: string;
   /** Whether sandboxes may run without a disk limit where none can be enforced. */
   readonly allowUnlimitedDisk?: boolean;
+  /** Name servers to be asked for sandboxes, instead of the node's own. */
+  readonly nameServers?: readonly NameServer[] | undefined;
+  /** Called when sandboxes' way to the network is interrupted by an error, and is being opened again. */
+  readonly interrupted?: (reason: Error) => void;
+}
+
+/** What sandboxes have of the network: links, and what may pass them. */
+interface Networking {
+  readonly network: SandboxNetwork;
+  readonly gate: SandboxGate;
 }
 
 /** A part of the node that works, or why it does not. */
@@ -57,7 +70,7 @@ export class LocalProvisioner implements Provisioner {
   readonly #layers: Part<LayerMounts>;
   readonly #roots: Part<OverlayRoots>;
   readonly #scratch: Part<Scratch>;
-  readonly #network: Part<SandboxNetwork>;
+  readonly #network: Part<Networking>;
   readonly #findings: readonly Finding[];
   /** Ids that are being prepared, are prepared or were adopted, and not yet released. */
   readonly #held = new Set<string>();
@@ -68,7 +81,7 @@ export class LocalProvisioner implements Provisioner {
       layers: Part<LayerMounts>;
       roots: Part<OverlayRoots>;
       scratch: Part<Scratch>;
-      network: Part<SandboxNetwork>;
+      network: Part<Networking>;
     },
     findings: readonly Finding[],
   ) {
@@ -107,9 +120,7 @@ export class LocalProvisioner implements Provisioner {
           allowUnlimited: options.allowUnlimitedDisk ?? false,
         }),
       ),
-      open("network of sandboxes", () =>
-        SandboxNetwork.open({ runDir, instance: options.instance, range: options.networkRange }),
-      ),
+      open("network of sandboxes", () => openNetwork(runDir, options)),
     ]);
     const findings = [layers, roots, scratch, network].flatMap((part) =>
       "error" in part ? [findingOf(part.error)] : [],
@@ -126,7 +137,12 @@ export class LocalProvisioner implements Provisioner {
 
   /** What is held ready, by kind. */
   pools(): Readonly<Record<string, number>> {
-    return "value" in this.#network ? { network_namespaces: this.#network.value.ready } : {};
+    return "value" in this.#network ? { network_namespaces: this.#network.value.network.ready } : {};
+  }
+
+  /** Who may reach what; undefined where sandboxes cannot have a network. */
+  get policies(): SandboxPolicies | undefined {
+    return "value" in this.#network ? this.#network.value.gate : undefined;
   }
 
   resolve(reference: string): Promise<ResolvedImage | undefined> {
@@ -145,7 +161,11 @@ export class LocalProvisioner implements Provisioner {
     this.#held.add(id);
     const assets: Assets = { layers: [] };
     try {
-      if (options.network) assets.lease = await need(this.#network).acquire(signal);
+      if (options.network) {
+        const { network, gate } = need(this.#network);
+        assets.lease = await network.acquire(signal);
+        await gate.attach(id, assets.lease);
+      }
       const paths: string[] = [];
       for (const layer of root.layers) {
         paths.push(await mounts.acquire(layer));
@@ -175,8 +195,9 @@ export class LocalProvisioner implements Provisioner {
     const assets: Assets = {
       layers: parsed.layers.filter((layer) => mounts.adopt(layer)),
       scratch: await scratch.find(id),
-      lease: parsed.link === undefined ? undefined : need(this.#network).adopt(parsed.link),
+      lease: parsed.link === undefined ? undefined : need(this.#network).network.adopt(parsed.link),
     };
+    if (assets.lease !== undefined) await need(this.#network).gate.attach(id, assets.lease);
     return this.#prepared(id, parsed, assets);
   }
 
@@ -210,7 +231,9 @@ export class LocalProvisioner implements Provisioner {
       }
     }
     if ("value" in this.#network) {
-      const swept = await this.#network.value.sweep(links, signal);
+      const { network, gate } = this.#network.value;
+      const swept = await network.sweep(links, signal);
+      await gate.reconcile();
       removed.push(...swept.map((name) => ({ kind: "link", name })));
     }
     return removed;
@@ -224,7 +247,10 @@ export class LocalProvisioner implements Provisioner {
   async close(): Promise<void> {
     const scratch = "value" in this.#scratch ? this.#scratch.value : undefined;
     const everything = this.#held.size === 0 && ((await scratch?.list()) ?? []).length === 0;
-    if ("value" in this.#network) await this.#network.value.close({ everything });
+    if ("value" in this.#network) {
+      await this.#network.value.gate.close();
+      await this.#network.value.network.close({ everything });
+    }
     if (!everything) return;
     if ("value" in this.#layers) this.#layers.value.close();
     if ("value" in this.#roots) this.#roots.value.close();
@@ -239,7 +265,7 @@ export class LocalProvisioner implements Provisioner {
       record: JSON.parse(JSON.stringify(record)) as Json,
       config: record.config,
       root: { type: "directory", path: need(this.#roots).rootOf(id) },
-      ...(lease !== undefined && { network: { netnsPath: lease.netnsPath, address: lease.address } }),
+      ...(lease !== undefined && { network: networkOf(lease) }),
       started: async () => {
         await need(this.#roots).detach(id);
         lease?.detach();
@@ -261,6 +287,9 @@ export class LocalProvisioner implements Provisioner {
       () => need(this.#roots).remove(id),
       () => assets.scratch?.destroy(),
       ...assets.layers.map((layer) => () => need(this.#layers).release(layer)),
+      async () => {
+        if (assets.lease !== undefined) await need(this.#network).gate.detach(id);
+      },
       () => assets.lease?.release(),
       () => void this.#held.delete(id),
     ];
@@ -286,6 +315,23 @@ function isDiskFull(error: unknown): boolean {
     isErrno(error, "ENOSPC", "EDQUOT") ||
     (error instanceof Error && "errno" in error && error.errno === -quotaExceeded)
   );
+}
+
+function networkOf({ netnsPath, address, gateway }: NetworkLease): PreparedNetwork {
+  return { netnsPath, address, nameServer: gateway };
+}
+
+async function openNetwork(runDir: string, options: LocalProvisionerOptions): Promise<Networking> {
+  const { instance, networkRange: range, nameServers, interrupted = () => undefined } = options;
+  const network = await SandboxNetwork.open({ runDir, instance, range });
+  try {
+    const { firewall } = network;
+    const gate = await SandboxGate.open({ firewall, nameServers, interrupted, random: Math.random });
+    return { network, gate };
+  } catch (error) {
+    await network.close({ everything: false });
+    throw error;
+  }
 }
 
 async function open<T>(name: string, work: () => Promise<T>): Promise<Part<T>> {

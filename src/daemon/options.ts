@@ -5,6 +5,7 @@ import { DSecError } from "../protocol/errors.ts";
 import { NodeName } from "../protocol/names.ts";
 import { AbsolutePath } from "../protocol/sandbox.ts";
 import { AddressRange } from "./network/address-range.ts";
+import { parseNameServer } from "./network/gate/name-server.ts";
 
 const Token = z.string().regex(/^[\x21-\x7e]{16,256}$/, "must be 16 to 256 printable characters");
 const Address = z.string().max(512);
@@ -15,6 +16,13 @@ const NetworkRange = z.string().superRefine((text, context) => {
   } catch (error) {
     context.addIssue(error instanceof Error ? error.message : String(error));
   }
+});
+
+const NameServerAddress = z.string().transform((text, context) => {
+  const server = parseNameServer(text);
+  if (server !== undefined) return server;
+  context.addIssue(`'${text}' is no name server: it must be like 192.0.2.1 or 192.0.2.1:53`);
+  return z.NEVER;
 });
 
 const Settings = z.strictObject({
@@ -45,6 +53,8 @@ const Settings = z.strictObject({
     .optional(),
   /** Authorities that sandboxes trust beside their image's, PEM. */
   caBundle: AbsolutePath.optional(),
+  /** Asked for sandboxes' names, instead of those of the node: `192.0.2.1` or `192.0.2.1:5353`, `[2001:db8::1]:5353`. */
+  nameServers: z.array(NameServerAddress).min(1).max(8).optional(),
   dockerSocket: AbsolutePath.optional(),
   /** What this node offers; a node without runc prepares nothing on the machine. */
   backends: z.array(z.enum(["runc", "docker", "simulated"])).default(["runc", "docker", "simulated"]),

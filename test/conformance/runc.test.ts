@@ -60,7 +60,7 @@ class RuncHarness implements Harness {
     const prepared = await this.prepare(wish);
     const request = {
       ...prepared.request,
-      network: { netnsPath: "/no/such/namespace", address: "10.0.0.1" },
+      network: { netnsPath: "/no/such/namespace", address: "10.0.0.2", nameServer: "10.0.0.1" },
     };
     return { ...prepared, request, code: "start_failed" };
   }

@@ -2,11 +2,20 @@
  * Network namespaces of the calling thread. Only for a thread of its own: whatever else happens on the
  * thread in between happens in the other namespace.
  */
-import { libcFunction } from "./libc.ts";
+import { closeDescriptor, ioctl, isErrno, libcFunction } from "./libc.ts";
 
 const newNetwork = 0x4000_0000;
 const closeOnExec = 0o2_000_000;
 
+const internetFamily = 2;
+const datagrams = 2;
+const getLinkName = 0x8910;
+
+const socketFunction = libcFunction<[number, number, number]>("socket", [
+  "int domain",
+  "int type",
+  "int protocol",
+]);
 const openFunction = libcFunction<[string, number]>("open", ["const char *path", "int flags"]);
 const unshareFunction = libcFunction<[number]>("unshare", ["int flags"]);
 const setnsFunction = libcFunction<[number, number]>("setns", ["int fd", "int type"]);
@@ -35,4 +44,21 @@ export function inNewNetworkNamespace<T>(home: number, work: () => T): T {
 /** The number of a link in the thread's namespace; 0 when there is none of that name. */
 export function linkIndex(name: string): number {
   return indexFunction(name);
+}
+
+/** The name of a link in the thread's namespace by its number; undefined when there is none. */
+export function linkName(index: number): string | undefined {
+  const nameBytes = 16;
+  const request = Buffer.alloc(40);
+  request.writeInt32LE(index, nameBytes);
+  const fd = socketFunction(internetFamily, datagrams | closeOnExec, 0);
+  try {
+    ioctl("SIOCGIFNAME", fd, getLinkName, request);
+    return request.subarray(0, nameBytes).toString("latin1").replace(/\0.*$/s, "");
+  } catch (error) {
+    if (isErrno(error, "ENODEV")) return undefined;
+    throw error;
+  } finally {
+    closeDescriptor(fd);
+  }
 }

@@ -6,6 +6,8 @@ const subsystem = 4;
 const message = { packet: 0, config: 1 } as const;
 const bind = 1;
 const copyPacket = 2;
+/** Hundredths of a second that the kernel gathers packets for. */
+const delayHundredths = 2;
 const attributeType = { packetHeader: 1, inputLink: 4, payload: 9, prefix: 10 } as const;
 
 export interface LoggedPacket {
@@ -38,8 +40,14 @@ export class NfLog {
       flags: 0,
       body: Buffer.concat([Buffer.from([0, 0, group >> 8, group & 0xff]), ...attributes]),
     });
+    const delay = Buffer.alloc(4);
+    delay.writeUInt32BE(delayHundredths);
     try {
-      this.#socket.request(configure(attribute(1, Buffer.from([bind]))), configure(attribute(2, range)));
+      this.#socket.request(
+        configure(attribute(1, Buffer.from([bind]))),
+        configure(attribute(2, range)),
+        configure(attribute(4, delay)),
+      );
     } catch (error) {
       this.#socket.close();
       throw error;

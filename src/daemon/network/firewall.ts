@@ -160,9 +160,6 @@ export function firewallRules(firewall: Firewall): string {
     `add set inet ${table} ${firewallSet.pins} { type ${pinKey} . inet_service; }`,
     `add set inet ${table} ${firewallSet.widePins} { type ${pinKey}; }`,
     `add set inet ${table} bursts { type ipv4_addr; flags dynamic,timeout; size 65535; timeout 10s; }`,
-    // Pins of a daemon that is gone: nobody knows the names.
-    `flush set inet ${table} ${firewallSet.pins}`,
-    `flush set inet ${table} ${firewallSet.widePins}`,
     ...Object.entries(chains).map(
       ([name, { hook }]) => `add chain inet ${table} ${name}${hook === undefined ? "" : ` { ${hook} }`}`,
     ),

@@ -28,6 +28,8 @@ export interface NetworkLease {
   /** Valid until {@link detach}. */
   readonly netnsPath: string;
   readonly address: string;
+  /** The node's address, as the sandbox reaches it. */
+  readonly gateway: string;
   /** Name of the host's end. */
   readonly link: string;
   /** Closes the daemon's descriptor: the namespace then lives as long as processes are in it. Idempotent. */
@@ -41,6 +43,7 @@ export interface NetworkLease {
  * The rules are in force before the first link exists, and stay when the daemon leaves sandboxes behind.
  */
 export class SandboxNetwork {
+  readonly firewall: Firewall;
   readonly #options: NetworkOptions;
   readonly #names: LinkNames;
   readonly #range: AddressRange;
@@ -48,7 +51,14 @@ export class SandboxNetwork {
   readonly #maker: NamespaceMaker;
   readonly #pool: NamespacePool;
 
-  private constructor(options: NetworkOptions, names: LinkNames, range: AddressRange, maker: NamespaceMaker) {
+  private constructor(
+    options: NetworkOptions,
+    firewall: Firewall,
+    names: LinkNames,
+    range: AddressRange,
+    maker: NamespaceMaker,
+  ) {
+    this.firewall = firewall;
     this.#options = options;
     this.#names = names;
     this.#range = range;
@@ -97,7 +107,7 @@ export class SandboxNetwork {
     try {
       writeFileSync(claimFile, range.toString());
       await maker.claimRange();
-      return new SandboxNetwork(options, names, range, maker);
+      return new SandboxNetwork(options, firewall, names, range, maker);
     } catch (error) {
       await maker.close();
       throw error;
@@ -152,6 +162,7 @@ export class SandboxNetwork {
     return {
       netnsPath: fd === undefined ? "" : `/proc/${process.pid}/fd/${fd}`,
       address: this.#range.addressAt(number),
+      gateway: this.#range.gateway,
       link: this.#names.nameOf(number),
       detach,
       release: () => {

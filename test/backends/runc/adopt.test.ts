@@ -24,7 +24,7 @@ const journaled = (record: Json): Json => JSON.parse(JSON.stringify(record)) as 
 
 test("a sandbox is taken up by another backend, with the execs that run in it", async () => {
   const id = fixture.nextId();
-  const network = { netnsPath: `/proc/${process.pid}/ns/net`, address: "10.1.2.3" };
+  const network = { netnsPath: `/proc/${process.pid}/ns/net`, address: "10.1.2.3", nameServer: "10.1.2.1" };
   const first = await fixture.start({ id, network });
   await shell(first, "echo kept > /tmp/note");
   const exec = await first.guest.exec(

@@ -34,14 +34,14 @@ test("its names are in the files that programs look them up in, also when it has
   const plain = await fixture.start();
   expect(await shell(plain, "cat /etc/hostname")).toBe("box");
   expect(await shell(plain, "cat /etc/hosts")).toMatch(/^127\.0\.1\.1\tbox$/m);
-  const network = { netnsPath: `/proc/${process.pid}/ns/net`, address: "10.1.2.3" };
+  const network = { netnsPath: `/proc/${process.pid}/ns/net`, address: "10.1.2.3", nameServer: "10.1.2.1" };
   const addressed = await fixture.start({ network });
   expect(addressed.address).toBe("10.1.2.3");
   expect(await shell(addressed, "cat /etc/hosts")).toMatch(/^10\.1\.2\.3\tbox$/m);
 });
 
 test("it enters the network namespace that it is given, and has an empty one of its own otherwise", async () => {
-  const network = { netnsPath: `/proc/${process.pid}/ns/net`, address: "10.1.2.3" };
+  const network = { netnsPath: `/proc/${process.pid}/ns/net`, address: "10.1.2.3", nameServer: "10.1.2.1" };
   const given = await fixture.start({ network });
   expect(await shell(given, "readlink /proc/self/ns/net")).toBe(readlinkSync("/proc/self/ns/net"));
   const alone = await fixture.start();
@@ -142,7 +142,7 @@ test.for(refusals)("$title fails as $code and leaves nothing", async ({ root, co
 
 test("what the runtime says of a start that it refuses is the error's cause", async () => {
   const id = fixture.nextId();
-  const network = { netnsPath: "/no/such/namespace", address: "10.1.2.3" };
+  const network = { netnsPath: "/no/such/namespace", address: "10.1.2.3", nameServer: "10.1.2.1" };
   const start = fixture.start({ id, network });
   await expect(start).rejects.toMatchObject({ code: "start_failed" });
   const error: unknown = await start.catch((reason: unknown) => reason);

@@ -48,7 +48,8 @@ export async function launch(
   const rootPath = preparedDirectory(request);
   checkMountPoints(rootPath);
   checkUserFiles(rootPath);
-  writeNetworkFiles(rootPath, { hostname: request.hostname, address: request.network?.address });
+  const { hostname, network } = request;
+  writeNetworkFiles(rootPath, { hostname, address: network?.address, nameServer: network?.nameServer });
   const create = host.runtime.launcher === undefined ? undefined : host.cgroups.create;
   const config = ociConfig({
     hostname: request.hostname,

@@ -4,6 +4,8 @@ import { RootedDirectory } from "../../linux/rooted-directory.ts";
 export interface SandboxNames {
   readonly hostname: string;
   readonly address: string | undefined;
+  /** Address of its name server. */
+  readonly nameServer: string | undefined;
 }
 
 /**
@@ -14,7 +16,7 @@ export interface SandboxNames {
  * @param root the sandbox's root, not yet running
  * @throws LinuxError, Error EISDIR
  */
-export function writeNetworkFiles(root: string, { hostname, address }: SandboxNames): void {
+export function writeNetworkFiles(root: string, { hostname, address, nameServer }: SandboxNames): void {
   let etc: RootedDirectory;
   try {
     etc = new RootedDirectory(root, "etc");
@@ -26,7 +28,9 @@ export function writeNetworkFiles(root: string, { hostname, address }: SandboxNa
     etc.replaceFile("hostname", `${hostname}\n`);
     etc.replaceFile("hosts", hosts(hostname, address));
     // The image's resolvers are those of the machine it was built on.
-    etc.replaceFile("resolv.conf", "# no name server can be reached\n");
+    const resolver =
+      nameServer === undefined ? "# no name server can be reached" : `nameserver ${nameServer}`;
+    etc.replaceFile("resolv.conf", `${resolver}\n`);
   } finally {
     etc[Symbol.dispose]();
   }

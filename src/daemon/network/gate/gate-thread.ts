@@ -1,0 +1,181 @@
+import { Worker } from "node:worker_threads";
+import { DSecError } from "../../../protocol/errors.ts";
+import type { NetworkProbe, NetworkProbeResult } from "../../../protocol/network-decision.ts";
+import type { CompiledPolicy } from "../policy/compile.ts";
+import type { GateReport } from "./decision-batch.ts";
+import type { Attachment } from "./gate.ts";
+import type { GateAnswer, GateMessage, GateRequest, GateResult, GateSettings } from "./gate-messages.ts";
+
+type WithoutNumber<T> = T extends unknown ? Omit<T, "number"> : never;
+
+/** The gate's thread, as the daemon speaks to it. It carries out what it is asked in the order in which it is asked. */
+export class GateThread {
+  readonly #worker: Worker;
+  readonly #pending = new Map<number, PromiseWithResolvers<GateResult>>();
+  readonly #policies = new Map<CompiledPolicy, { readonly number: number; users: number }>();
+  readonly #ready = Promise.withResolvers<void>();
+  readonly #closed = Promise.withResolvers<void>();
+  #next = 1;
+  #ended: DSecError | undefined;
+
+  /** @param ended called when the thread has ended without {@link close} */
+  constructor(
+    settings: GateSettings,
+    reported: (report: GateReport) => void,
+    ended: (reason: Error) => void,
+  ) {
+    // From source it is a .ts file, as built a .js file.
+    const extension = import.meta.url.slice(import.meta.url.lastIndexOf("."));
+    this.#worker = new Worker(new URL(`./gate-worker${extension}`, import.meta.url), {
+      name: "gate",
+      workerData: settings,
+      // Not the main thread's: they may be for its script alone.
+      execArgv: [],
+      resourceLimits: { maxOldGenerationSizeMb: 1024 },
+    });
+    this.#worker.unref();
+    this.#ready.promise.catch(() => undefined);
+    this.#worker.on("message", (answer: GateAnswer) => {
+      if (answer.type === "report") reported(answer.report);
+      else this.#take(answer);
+    });
+    let failure: Error | undefined;
+    this.#worker.on("error", (error) => (failure = error));
+    this.#worker.on("exit", () => {
+      const isWanted = this.#ended !== undefined;
+      this.#end(
+        new DSecError("backend_unavailable", "the sandboxes' way to the network is interrupted", {
+          cause: failure,
+        }),
+      );
+      if (!isWanted) ended(failure ?? new Error("the thread has ended"));
+    });
+  }
+
+  /** @throws DSecError `backend_unavailable` when it cannot do its work here */
+  get ready(): Promise<void> {
+    return this.#ready.promise;
+  }
+
+  get hasEnded(): boolean {
+    return this.#ended !== undefined;
+  }
+
+  async attach(attachment: Attachment, policy: CompiledPolicy): Promise<void> {
+    await this.#ask({ type: "attach", attachment, policy: this.retain(policy) });
+  }
+
+  /** Returns how many connections have ended. */
+  async set(id: string, policy: CompiledPolicy): Promise<number> {
+    return (await this.#ask({ type: "set", id, policy: this.retain(policy) })).cut ?? 0;
+  }
+
+  async detach(id: string): Promise<void> {
+    await this.#ask({ type: "detach", id });
+  }
+
+  async reconcile(): Promise<void> {
+    await this.#ask({ type: "reconcile" });
+  }
+
+  async test(policy: CompiledPolicy, probe: NetworkProbe): Promise<NetworkProbeResult> {
+    const number = this.retain(policy);
+    try {
+      const { test } = await this.#ask({ type: "test", policy: number, probe });
+      if (test === undefined) throw new DSecError("internal", "the gate gave no answer");
+      return test;
+    } finally {
+      this.release(policy);
+    }
+  }
+
+  /** Has the thread keep a policy. Each {@link attach} and {@link set} does so for its sandbox. */
+  retain(policy: CompiledPolicy): number {
+    const known = this.#policies.get(policy);
+    if (known !== undefined) {
+      known.users += 1;
+      return known.number;
+    }
+    const number = this.#next;
+    this.#next += 1;
+    this.#policies.set(policy, { number, users: 1 });
+    const { names: _names, prefixes: _prefixes, ...body } = policy;
+    this.#tell({ type: "policy", policy: number, body });
+    return number;
+  }
+
+  /** A sandbox has a policy no more. */
+  release(policy: CompiledPolicy): void {
+    const known = this.#policies.get(policy);
+    if (known === undefined) return;
+    known.users -= 1;
+    if (known.users > 0) return;
+    this.#policies.delete(policy);
+    this.#tell({ type: "forget", policy: known.number });
+  }
+
+  async close(): Promise<void> {
+    if (this.#ended === undefined) {
+      this.#ended = closed();
+      this.#worker.ref();
+      this.#tell({ type: "close" });
+      await this.#closed.promise;
+    }
+    await this.#worker.terminate();
+  }
+
+  async #ask(request: WithoutNumber<GateRequest>): Promise<GateResult> {
+    if (this.#ended !== undefined) throw this.#ended;
+    const number = this.#next;
+    this.#next += 1;
+    const pending = Promise.withResolvers<GateResult>();
+    this.#pending.set(number, pending);
+    this.#tell({ ...request, number });
+    return pending.promise;
+  }
+
+  #tell(message: GateMessage): void {
+    // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread has no origin
+    this.#worker.postMessage(message);
+  }
+
+  #take(answer: Exclude<GateAnswer, { type: "report" }>): void {
+    switch (answer.type) {
+      case "ready":
+        if (answer.failure === undefined) this.#ready.resolve();
+        else this.#ready.reject(failed(answer.failure));
+        return;
+      case "closed":
+        this.#closed.resolve();
+        return;
+      case "answer": {
+        const pending = this.#pending.get(answer.number);
+        this.#pending.delete(answer.number);
+        if (answer.failure === undefined) pending?.resolve(answer.result);
+        else pending?.reject(failed(answer.failure));
+      }
+    }
+  }
+
+  #end(reason: DSecError): void {
+    this.#ended ??= reason;
+    this.#ready.reject(reason);
+    this.#closed.resolve();
+    for (const { reject } of this.#pending.values()) reject(reason);
+    this.#pending.clear();
+  }
+}
+
+function failed(message: string): DSecError {
+  return new DSecError(
+    "backend_unavailable",
+    "the network of sandboxes cannot be set up as their policies say",
+    {
+      cause: new Error(message),
+    },
+  );
+}
+
+function closed(): DSecError {
+  return new DSecError("cancelled", "the network is closed");
+}

@@ -1,0 +1,30 @@
+import type { NetworkCounters, NetworkDecision } from "../../../protocol/network-decision.ts";
+import type { CompiledPolicy } from "../policy/compile.ts";
+import type { Pins } from "./pins.ts";
+
+/** A decision as it comes about; what is the same for all of a sandbox is added later. */
+export type Decided = Omit<NetworkDecision, "sequence" | "time" | "sandbox" | "count">;
+
+/** Counted in the gate's thread. */
+export type Counted = Pick<
+  NetworkCounters,
+  "allowed" | "refused" | "queriesAnswered" | "queriesRefused" | "cut"
+>;
+
+/** A sandbox with a link, as the gate knows it. */
+export interface GatedSandbox {
+  readonly id: string;
+  /** Its address. */
+  readonly source: string;
+  readonly link: string;
+  /** The one in force. */
+  readonly policy: CompiledPolicy;
+  readonly pins: Pins;
+  readonly isGone: boolean;
+  decided(decision: Decided): void;
+}
+
+export interface GatedSandboxes {
+  bySource(source: string): GatedSandbox | undefined;
+  byLink(link: string): GatedSandbox | undefined;
+}
