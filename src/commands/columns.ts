@@ -2,6 +2,7 @@ import type { ExecRecord } from "../protocol/exec.ts";
 import type { NodeList } from "../protocol/node.ts";
 import type { ReclaimResult, Sandbox, SandboxEvent, SandboxState, WatchEvent } from "../protocol/sandbox.ts";
 import { endedStates } from "../protocol/states.ts";
+import { describePolicy } from "./describe-policy.ts";
 import { formatDuration } from "./duration.ts";
 import type { Column, View } from "./outcome.ts";
 import { formatSize } from "./size.ts";
@@ -36,6 +37,7 @@ const sandboxColumns: readonly Column<Sandbox>[] = [
   { title: "NODE", wide: true, value: ({ node }) => node },
   { title: "OWNER", wide: true, value: ({ owner }) => owner },
   { title: "ADDRESS", wide: true, value: ({ address }) => address ?? "" },
+  { title: "POLICY", wide: true, value: ({ networkPolicy }) => describePolicy(networkPolicy) },
   { title: "LABELS", wide: true, value: ({ labels }) => formatLabels(labels) },
 ];
 

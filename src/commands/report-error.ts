@@ -13,11 +13,13 @@ const hints: Partial<Record<ErrorCode, string>> = {
     "`dsec up -d` starts a local fleet; `dsec config get-contexts` shows which one is used",
   image_not_found: "`dsec layer ls` lists what is there; `dsec layer build` makes one",
   name_taken: "the name of an ended sandbox is free again after `dsec rm NAME`",
-  network_policy_unsupported: "leave out --allow: this version lets nothing out of a sandbox",
+  network_policy_unsupported:
+    "leave out --allow and --network-policy, or choose an engine whose network dsec makes",
   no_capacity:
     "`dsec nodes` shows what is taken and `dsec doctor` what does not work; `dsec reclaim` ends idle sandboxes",
   no_such_cwd: "--workdir must exist inside the sandbox",
   sandbox_not_running: "`dsec inspect` says why it ended",
+  unknown_registry: "`dsec registries` lists what names the nodes know; a domain needs a dot in it",
   unauthenticated: "the token is that of another fleet: see --token-file and `dsec config view`",
 };
 

@@ -49,8 +49,16 @@ export const sandboxOptions = {
     "runc",
     "docker",
   ]),
-  allow: many("--allow <registry>", "registry that can be reached: npm, pypi, debian…", (given) => given),
-  deny: many("--deny <registry>", "registry that cannot be reached", (given) => given),
+  allow: many(
+    "--allow <rule>",
+    "what can be reached: pypi, *.example.com:443, 10.0.0.0/8; may be repeated",
+    (given) => given,
+  ),
+  deny: many("--deny <rule>", "what cannot be reached, whatever else allows it", (given) => given),
+  networkPolicy: text(
+    "--network-policy <policy>",
+    "named policy, name@version, open or none; --allow and --deny add to it",
+  ),
 };
 
 /** The spec that flags ask for. @throws DSecError `invalid_argument` when they contradict each other or an env file cannot be read */
@@ -79,6 +87,7 @@ export async function specOf(
       pidsLimit: values.pids,
       diskMb: values.disk,
       class: values.class,
+      networkPolicy: values.networkPolicy,
       ttlRunningStop: values.ttl,
       maxLifetime: values.maxLifetime,
     }),

@@ -67,6 +67,10 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, VerbEnt
       summary: "show what registries' names stand for in network policies",
       load: async () => (await import("./registries.ts")).registries,
     },
+    policy: {
+      summary: "what sandboxes may reach: named policies, pushed while they run",
+      load: async () => (await import("./policy.ts")).policy,
+    },
     layer: { summary: "make and list layers", load: async () => (await import("./layer.ts")).layer },
     daemon: {
       summary: "run a node's daemon in the foreground",

@@ -64,5 +64,7 @@ export const PolicyPushResult = z.object({
   items: z.array(PolicyChange),
   /** Nodes that did not answer: what of it took effect there is not known. */
   unreachable: z.array(z.string()).optional(),
+  /** Nodes that changed nothing, e.g. because they do not know a registry. */
+  refusals: z.array(z.object({ node: z.string(), problem: Problem })).optional(),
 });
 export type PolicyPushResult = z.infer<typeof PolicyPushResult>;

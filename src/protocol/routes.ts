@@ -134,16 +134,9 @@ export function routePath(name: RouteName, params: Readonly<Record<string, strin
 /** Largest JSON request body, bytes. */
 export const maxBodyBytes = 1_048_576;
 /** The same where the body may hold a network policy: 10,000 rules at their longest are a few MiB. */
-export const maxPolicyBodyBytes = 8_388_608;
-/** Routes whose body may hold a network policy. */
-export const policyRoutes = [
-  "createSandbox",
-  "placeSandbox",
-  "setSandboxPolicy",
-  "applyPolicy",
-  "setPolicy",
-  "pushPolicy",
-] as const;
+const maxPolicyBodyBytes = 8_388_608;
+/** Routes that take policies of every size; the largest must be named before a sandbox can be made with them. */
+const policyRoutes = ["placeSandbox", "setSandboxPolicy", "applyPolicy", "setPolicy", "pushPolicy"] as const;
 
 /** Largest JSON body of a route, bytes. */
 export function maxBodyOf(name: RouteName): number {

@@ -11,12 +11,18 @@ import type {
 } from "../protocol/sandbox.ts";
 import { HttpClient } from "../wire/client/http-client.ts";
 import { type Connection, type OpenOptions, resolveConnection } from "./open-connection.ts";
+import { Policies, type PolicyLike, wireChoice } from "./policies.ts";
 import { Ports } from "./ports.ts";
 import { type CallOptions, Sandbox } from "./sandbox.ts";
 import { watchSandboxes } from "./watch.ts";
 
 /** What a container is made from: image, `memoryMb`, `cpus`, `ttlRunningStop` in seconds, `networkRules`, `initUser`… */
-export type ContainerArgs = Omit<SandboxSpecInput, "backend" | "simulation">;
+export type ContainerArgs = Omit<SandboxArgs, "backend" | "simulation">;
+
+/** What a sandbox is made from; the rules of a policy also by their texts. */
+export type SandboxArgs = Omit<SandboxSpecInput, "networkPolicy"> & {
+  readonly networkPolicy?: PolicyLike | undefined;
+};
 
 export interface CreateOptions extends CallOptions {
   /** Seconds until the sandbox must run; default 120. */
@@ -56,6 +62,7 @@ export class DSecClient implements AsyncDisposable {
   readonly #http: HttpClient;
   readonly #connection: Connection;
   readonly #ports: Ports;
+  #policies: Policies | undefined;
 
   private constructor(connection: Connection) {
     const { address, token, ca } = connection;
@@ -72,6 +79,11 @@ export class DSecClient implements AsyncDisposable {
     return new DSecClient(await resolveConnection(options));
   }
 
+  /** Named network policies. */
+  get policies(): Policies {
+    return (this.#policies ??= new Policies(this.#http));
+  }
+
   /** Where the coordinator is. */
   get address(): string {
     return this.#connection.address;
@@ -79,17 +91,20 @@ export class DSecClient implements AsyncDisposable {
 
   /**
    * Makes a container; resolves when it runs.
-   * @throws DSecError `image_not_found`, `no_capacity`, `start_timeout`, `network_policy_unsupported`, …
+   * @throws DSecError `image_not_found`, `no_capacity`, `start_timeout`, `unknown_registry`, `network_policy_unsupported`, …
    */
   async runContainer(args: ContainerArgs, options: CreateOptions = {}): Promise<Sandbox> {
     return this.createSandbox({ ...args, backend: "container" }, options);
   }
 
   /** Makes a sandbox of any backend; resolves when it runs. */
-  async createSandbox(spec: SandboxSpecInput, options: CreateOptions = {}): Promise<Sandbox> {
+  async createSandbox(args: SandboxArgs, options: CreateOptions = {}): Promise<Sandbox> {
     const { timeout = defaultTimeoutSeconds, idempotencyKey = crypto.randomUUID(), signal } = options;
     if (!/^[\x21-\x7e]{1,255}$/.test(idempotencyKey))
       throw new DSecError("invalid_argument", "idempotencyKey: must be 1 to 255 printable ASCII characters");
+    const { networkPolicy, ...rest } = args;
+    const spec =
+      networkPolicy === undefined ? rest : { ...rest, networkPolicy: await wireChoice(networkPolicy) };
     const expired = new AbortController();
     const timer = setTimeout(
       () => expired.abort(new DSecError("start_timeout", `no sandbox ran within ${timeout} s`)),

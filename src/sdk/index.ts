@@ -1,6 +1,13 @@
 /** The library: `import { DSecClient } from "dsec"`. */
 export { DSecClient } from "./client.ts";
-export type { ContainerArgs, CreateOptions, ListOptions, ReclaimArgs, SandboxPage } from "./client.ts";
+export type {
+  ContainerArgs,
+  CreateOptions,
+  ListOptions,
+  ReclaimArgs,
+  SandboxArgs,
+  SandboxPage,
+} from "./client.ts";
 export { Sandbox } from "./sandbox.ts";
 export type { CallOptions, LogOptions } from "./sandbox.ts";
 export type { OpenOptions } from "./open-connection.ts";
@@ -16,6 +23,19 @@ export type {
 export type { Command, ExecOptions, SpawnOptions } from "./exec-options.ts";
 export type { FetchInit } from "./fetch.ts";
 export type { ForwardOptions, PortForward } from "./forward.ts";
+export { Policies } from "./policies.ts";
+export type { PolicyLike, PolicyRules } from "./policies.ts";
+export type { NamedPolicy, NamedPolicySummary } from "../protocol/named-policy.ts";
+export type {
+  NetworkCounters,
+  NetworkDecision,
+  NetworkProbeResult,
+  NetworkVerdict,
+} from "../protocol/network-decision.ts";
+export type { NetworkPolicy, NetworkPolicyInput, NetworkRule } from "../protocol/network-policy.ts";
+export type { PolicyInForce, SandboxPolicy } from "../protocol/policy-in-force.ts";
+export type { PolicyAudience, PolicyChange, PolicyPushResult } from "../protocol/policy-push.ts";
+export type { PolicyTexts } from "../protocol/policy-texts.ts";
 export { SandboxFiles } from "./files.ts";
 export type { FileCallOptions, FileEntry, ReadOptions, RemotePath, WriteOptions } from "./files.ts";
 export type { TransferOptions, TransferProgress } from "./file-transfer.ts";

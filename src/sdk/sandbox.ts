@@ -1,6 +1,10 @@
 import type { Duplex } from "node:stream";
 import { DSecError } from "../protocol/errors.ts";
 import type { ExecList, ExecRecord, LogLine } from "../protocol/exec.ts";
+import type { NetworkDecision, NetworkProbeResult } from "../protocol/network-decision.ts";
+import { parseProbe } from "../protocol/network-probe-text.ts";
+import type { SandboxPolicy } from "../protocol/policy-in-force.ts";
+import type { PolicyChange } from "../protocol/policy-push.ts";
 import type { PortToken } from "../protocol/port.ts";
 import type {
   Sandbox as SandboxInfo,
@@ -18,6 +22,7 @@ import type { FetchInit } from "./fetch.ts";
 import type { ForwardOptions, PortForward } from "./forward.ts";
 import { SandboxFiles } from "./files.ts";
 import type { Connection } from "./open-connection.ts";
+import { type PolicyLike, wireChoice } from "./policies.ts";
 import type { Ports } from "./ports.ts";
 
 export interface CallOptions {
@@ -259,6 +264,47 @@ export class Sandbox implements AsyncDisposable {
       ...options,
     });
     return answer.items;
+  }
+
+  /** The network policy in force. */
+  async networkPolicy(options: CallOptions = {}): Promise<SandboxPolicy> {
+    return this.#http.json<SandboxPolicy>("getSandboxPolicy", { params: { ref: this.id }, ...options });
+  }
+
+  /**
+   * Replaces its network policy, as one step: connections that no longer pass are cut when this resolves.
+   * @param options.expectedRevision of the policy it replaces
+   * @throws DSecError `unknown_registry`, `not_found` for a named policy, `conflict`, `sandbox_not_running`
+   */
+  async setNetworkPolicy(
+    policy: PolicyLike,
+    options: CallOptions & { readonly expectedRevision?: number } = {},
+  ): Promise<PolicyChange> {
+    const { expectedRevision, signal } = options;
+    const body = {
+      policy: await wireChoice(policy),
+      ...(expectedRevision === undefined ? {} : { expectedRevision }),
+    };
+    // with a revision the second time would find what the first has changed
+    const idempotent = expectedRevision === undefined;
+    const params = { ref: this.id };
+    return this.#http.json<PolicyChange>("setSandboxPolicy", { params, body, signal, idempotent });
+  }
+
+  /** Whether it may connect to `example.com:443`, `192.0.2.1:53/udp`, `[2001:db8::1]:443`, and by which rule. Connects to nothing. */
+  async testNetwork(target: string, options: CallOptions = {}): Promise<NetworkProbeResult> {
+    const body = parseProbe(target);
+    const params = { ref: this.id };
+    return this.#http.json<NetworkProbeResult>("testNetwork", { params, body, idempotent: true, ...options });
+  }
+
+  /** What was decided about its connections and queries, oldest first. @param options.since milliseconds since the epoch */
+  async *networkLog(
+    options: CallOptions & { readonly since?: number; readonly follow?: boolean } = {},
+  ): AsyncGenerator<NetworkDecision, void, undefined> {
+    const { signal, ...query } = options;
+    const params = { ref: this.id };
+    yield* await this.#http.lines<NetworkDecision>("networkLog", { params, query, signal });
   }
 
   /** Its commands. */

@@ -4,7 +4,7 @@ import { createServer as createRawServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { errorTable } from "../../src/protocol/errors.ts";
-import { maxPolicyBodyBytes } from "../../src/protocol/routes.ts";
+import { maxBodyBytes } from "../../src/protocol/routes.ts";
 import { newClient, newServer, temporaryDir } from "./wire-fixture.ts";
 
 /** A server that answers as the test wants, with or without sense. */
@@ -199,7 +199,7 @@ describe("answers", () => {
 describe("requests", () => {
   test("a body beyond the limit never leaves", async () => {
     const client = newClient(`unix:${await temporaryDir()}/none.sock`);
-    const call = client.json("createSandbox", { body: { image: "x".repeat(maxPolicyBodyBytes) } });
+    const call = client.json("createSandbox", { body: { image: "x".repeat(maxBodyBytes) } });
     await expect(call).rejects.toMatchObject({ code: "body_too_large" });
   });
 

@@ -10,6 +10,7 @@ import { askAll } from "./fan-out.ts";
 import type { FleetNode, NodeOptions } from "./fleet-node.ts";
 import { Metrics } from "./metrics.ts";
 import { Orphans } from "./orphans.ts";
+import { servePolicies } from "./policy-routes.ts";
 import { PortAccess } from "./port-access.ts";
 import { PortProxy } from "./port-proxy.ts";
 import { PortTokens } from "./port-tokens.ts";
@@ -90,6 +91,7 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
   const tokens = new PortTokens(token, now);
   const proxy = new PortProxy(registry, new PortAccess(bearerAuthenticator(token), tokens), log);
   serveRoutes(server, { registry, watcher, creates, metrics, proxy, tokens, now, owner, shutdown });
+  servePolicies(server, { registry, policies: store.policies, now });
   const sweep = setInterval(() => {
     try {
       store.sweepCreates(now() - keyLifetimeMs);

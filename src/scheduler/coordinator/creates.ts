@@ -7,6 +7,7 @@ import { placedRecently } from "../core/snapshot.ts";
 import { askAll } from "./fan-out.ts";
 import type { FleetNode } from "./fleet-node.ts";
 import type { Orphans } from "./orphans.ts";
+import { givenPolicy } from "./policy-choice.ts";
 import type { Registry } from "./registry.ts";
 import type { Store } from "./store.ts";
 import type { Watcher } from "./watcher.ts";
@@ -47,8 +48,18 @@ const elsewhere: ReadonlySet<ErrorCode> = new Set([
   "draining",
   "backend_unavailable",
   "image_not_found",
+  "network_policy_unsupported",
+  "unknown_registry",
   "node_unreachable",
   "rate_limited",
+]);
+
+/** Of those, what waiting does not change. */
+const unrelatedToRoom: ReadonlySet<ErrorCode> = new Set([
+  "backend_unavailable",
+  "image_not_found",
+  "network_policy_unsupported",
+  "unknown_registry",
 ]);
 
 /** Places new sandboxes: one id per sandbox, whatever is retried; one sandbox per idempotency key and per name. */
@@ -181,9 +192,9 @@ export class Creates {
   async #place(node: FleetNode, id: string, request: CreateRequest): Promise<Sandbox> {
     const { owner, spec, signal, requestId } = request;
     const { orphans, now } = this.#parts;
+    const body: Placement = { id, owner, ...this.#withPolicy(spec) };
     orphans.claimed(id);
     const settled = node.placing(placedRecently(spec));
-    const body: Placement = { id, owner, spec };
     try {
       return await node.client.json<Sandbox>("placeSandbox", {
         params: { id },
@@ -198,6 +209,14 @@ export class Creates {
     } finally {
       settled(now());
     }
+  }
+
+  /** What its policy's name stands for is looked up here; rules go once, beside the spec. */
+  #withPolicy(spec: SandboxSpec): Pick<Placement, "spec" | "networkPolicy"> {
+    const { networkPolicy, ...rest } = spec;
+    if (networkPolicy === undefined) return { spec };
+    const given = givenPolicy(this.#parts.store.policies, networkPolicy);
+    return { spec: typeof networkPolicy === "string" ? spec : rest, networkPolicy: given };
   }
 
   #forgetter({ owner, key }: CreateRequest): (() => void) | undefined {
@@ -215,7 +234,7 @@ export class Creates {
     const [first] = errors.values();
     // every node said the same, and it has nothing to do with room
     const same = first !== undefined && all.every(({ code }) => code === first.code);
-    if (same && (first.code === "image_not_found" || first.code === "backend_unavailable")) return first;
+    if (same && unrelatedToRoom.has(first.code)) return first;
     const shown = all.slice(0, 3).map(({ node, reason }) => `${node}: ${reason}`);
     const message = `no node takes the sandbox: ${shown.join("; ")}${all.length > 3 ? `; and ${all.length - 3} more` : ""}`;
     const details = { refusals: all };

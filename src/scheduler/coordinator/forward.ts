@@ -10,6 +10,9 @@ import type { Registry } from "./registry.ts";
 /** Milliseconds until a node must have begun its answer; a wait takes up to a minute by itself. */
 const answerMs = 120_000;
 
+/** Answers that may go on and be silent as long as they like. */
+const followed: ReadonlySet<RouteName> = new Set(["logs", "networkLog"]);
+
 /**
  * Passes a request on to the node of its sandbox and the answer back, both unread and no faster than the other end takes them.
  * A client that goes away cuts the request; an answer that breaks off cuts the client's. A node in this process gets the request itself.
@@ -19,6 +22,7 @@ export async function forward(registry: Registry, route: RouteName, call: RawCal
   const size = Number(request.headers["content-length"] ?? 0);
   // the node keeps watch over the progress of content; everything else is small and answered in time
   const isContent = (contentRoutes as readonly RouteName[]).includes(route);
+  const isFollowed = followed.has(route);
   if (size > maxBodyBytes && !isContent) throw bodyTooLarge();
   const { node, ref } = await locate(registry, call.params["ref"] ?? "", signal);
   const path = routePath(route, { ...call.params, ref }) + queryOf(request);
@@ -41,11 +45,11 @@ export async function forward(registry: Registry, route: RouteName, call: RawCal
     signal,
   };
   const answer =
-    route === "logs" || isContent
+    isFollowed || isContent
       ? await node.client.rawStream(outgoing)
       : await node.client.raw({ ...outgoing, timeoutMs: answerMs });
   response.writeHead(answer.statusCode ?? 502, passedBack(answer.headers));
-  if (route === "logs") response.flushHeaders();
+  if (isFollowed) response.flushHeaders();
   await passBack(answer, response).catch((error: unknown) => {
     // head and part of the body are out: all that is left is to cut the answer
     response.destroy();

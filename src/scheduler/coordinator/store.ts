@@ -3,6 +3,7 @@ import { dirname } from "node:path";
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite";
 import { DSecError } from "../../protocol/errors.ts";
 import type { NodeRegistration } from "../../protocol/node.ts";
+import { NamedPolicies, policySchema } from "./named-policies.ts";
 
 /** A create that was given an idempotency key. */
 export interface KeyedCreate {
@@ -28,6 +29,7 @@ const schema = `
   CREATE TABLE IF NOT EXISTS nodes (
     name TEXT PRIMARY KEY, address TEXT NOT NULL, token TEXT NOT NULL, registeredAt INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
+  ${policySchema}
 `;
 
 /** SQLite's code. */
@@ -35,8 +37,9 @@ const full = 13;
 /** Keys removed by one sweep: it runs between requests. */
 const sweepBatch = 10_000;
 
-/** All that a coordinator keeps on disk: idempotency keys, and the nodes that registered. Nothing about sandboxes. */
+/** All that a coordinator keeps on disk: idempotency keys, the nodes that registered, named policies. Nothing about sandboxes. */
 export class Store {
+  readonly policies: NamedPolicies;
   readonly #path: string;
   readonly #database: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
@@ -53,6 +56,11 @@ export class Store {
     } catch (cause) {
       throw new DSecError("journal_corrupt", `the coordinator's store ${path} cannot be used`, { cause });
     }
+    this.policies = new NamedPolicies({
+      run: (sql, values) => this.#run(sql, values),
+      rows: (sql, values) => this.#prepare(sql).all(...values),
+      transaction: (change) => this.#transaction(change),
+    });
   }
 
   findCreate(owner: string, key: string): KeyedCreate | undefined {
@@ -108,6 +116,19 @@ export class Store {
 
   close(): void {
     this.#database.close();
+  }
+
+  #transaction<T>(change: () => T): T {
+    this.#run("BEGIN IMMEDIATE", []);
+    try {
+      const result = change();
+      this.#run("COMMIT", []);
+      return result;
+    } catch (error) {
+      // a full disk may have ended it already
+      if (this.#database.isTransaction) this.#run("ROLLBACK", []);
+      throw error;
+    }
   }
 
   /** @throws DSecError `disk_full` */
