@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { DSecClient } from "../../src/sdk/index.ts";
 
 export const dsecProgram = join(import.meta.dirname, "../../dist/bin/dsec.js");
-const layerStore = process.env["DSEC_TEST_LAYER_STORE"] ?? "/var/lib/dsec/layers";
+const machineLayerStore = process.env["DSEC_TEST_LAYER_STORE"] ?? "/var/lib/dsec/layers";
 
 /** What a command line did. */
 export interface CommandResult {
@@ -30,6 +30,10 @@ export interface CommandOptions {
 export interface FleetOptions {
   /** Further flags of `dsec up`. */
   readonly flags?: readonly string[];
+  /** Directory of the data directory. */
+  readonly parent?: string;
+  /** One that has what is needed; the machine's unless given. */
+  readonly layerStore?: string;
 }
 
 export interface Fleet extends AsyncDisposable {
@@ -56,7 +60,7 @@ export interface Fleet extends AsyncDisposable {
 
 /** Starts a fleet; resolves when it answers. Disposal ends it with all its sandboxes and removes its directories. */
 export async function startFleet(options: FleetOptions = {}): Promise<Fleet> {
-  const dataDir = await mkdtemp("/tmp/dsec-data-");
+  const dataDir = await mkdtemp(join(options.parent ?? "/tmp", "dsec-data-"));
   // short: Unix sockets below it have at most 107 bytes
   const runDir = await mkdtemp("/tmp/dsec-run-");
   const instance = `t${randomBytes(4).toString("hex")}`;
@@ -73,15 +77,13 @@ export async function startFleet(options: FleetOptions = {}): Promise<Fleet> {
   const argv = [
     "up",
     "--layer-store",
-    layerStore,
+    options.layerStore ?? machineLayerStore,
     "--network-range",
     `10.${randomInt(100, 250)}.0.0/16`,
     ...(docker === undefined ? [] : ["--docker-socket", docker]),
     ...(options.flags ?? []),
   ];
-  const layer = ["layer", "build", "busybox:latest", "--from", "busybox", "--if-missing"];
-  const built = await runDsec([...layer, "--layer-store", layerStore], env);
-  if (built.code !== 0) throw new Error(`no layer to run sandboxes from: ${built.stderr}`);
+  if (options.layerStore === undefined) await addBusybox(env);
   let up = await startUp(argv, env, dataDir);
   const token = (await readFile(join(dataDir, "token"), "utf8")).trim();
   const address = `unix:${join(runDir, "coordinator.sock")}`;
@@ -120,6 +122,12 @@ export async function startFleet(options: FleetOptions = {}): Promise<Fleet> {
     },
   };
   return fleet;
+}
+
+async function addBusybox(env: Readonly<Record<string, string>>): Promise<void> {
+  const layer = ["layer", "build", "busybox:latest", "--from", "busybox", "--if-missing"];
+  const built = await runDsec([...layer, "--layer-store", machineLayerStore], env);
+  if (built.code !== 0) throw new Error(`no layer to run sandboxes from: ${built.stderr}`);
 }
 
 /** Runs a command line of the built program that needs no fleet of its own. */

@@ -41,8 +41,16 @@ export async function setup(): Promise<() => Promise<void>> {
   return () => running.disposeAsync();
 }
 
-async function startDockerd(scope: AsyncDisposableStack): Promise<string> {
-  const directory = await mkdtemp(join(tmpdir(), "dsec-dockerd-"));
+/**
+ * Starts a dockerd that ends with `scope`; resolves with its socket.
+ *
+ * @param options `parent`: where its directory is made; `flags`: more of dockerd's own
+ */
+export async function startDockerd(
+  scope: AsyncDisposableStack,
+  { parent = tmpdir(), flags = {} }: { parent?: string; flags?: Readonly<Record<string, string>> } = {},
+): Promise<string> {
+  const directory = await mkdtemp(join(parent, "dsec-dockerd-"));
   scope.defer(() => rm(directory, { recursive: true, force: true }));
   const socket = join(directory, "docker.sock");
   const cgroup = `/dsec-test-${process.pid}`;
@@ -58,6 +66,7 @@ async function startDockerd(scope: AsyncDisposableStack): Promise<string> {
     iptables: "false",
     ip6tables: "false",
     "ip-forward": "false",
+    ...flags,
   };
   // setpriv: dockerd ends with the test run, also when that is killed.
   const dockerd = spawn(

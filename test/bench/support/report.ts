@@ -18,12 +18,20 @@ export class Report {
     process.stdout.write(`\n${part}`);
   }
 
-  /** Writes the page `docs/bench/<name>.md`. */
-  async save(name: string, command: string): Promise<void> {
+  /** Markdown, as it is. */
+  text(markdown: string): void {
+    this.#parts.push(`${markdown}\n`);
+    process.stdout.write(`\n${markdown}\n`);
+  }
+
+  /** Writes the page `docs/bench/<name>.md`, and beside it the pictures that it shows, by file name. */
+  async save(name: string, command: string, pictures: Readonly<Record<string, string>> = {}): Promise<void> {
     const path = join(import.meta.dirname, "../../../docs/bench", `${name}.md`);
     const head = `# ${this.#title}\n\nMeasured in one run by \`${command}\` on ${machine()}.\n`;
     await mkdir(dirname(path), { recursive: true });
     await writeFile(path, `${head}\n${this.#parts.join("\n")}`);
+    for (const [file, content] of Object.entries(pictures))
+      await writeFile(join(dirname(path), file), content);
   }
 }
 
