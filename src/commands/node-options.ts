@@ -12,7 +12,10 @@ import { parseMebibytes } from "./size.ts";
 
 /** Flags of a process that is a node: `up` and `daemon`. What is not given is the daemon's to decide. */
 export const nodeOptions = {
-  layerStore: text("--layer-store <dir>", "directory of the layer store; <data>/layers unless given"),
+  layerStore: text(
+    "--layer-store <dir>",
+    "directory of the layer store, or rclone:REMOTE:PATH; <data>/layers unless given",
+  ),
   networkRange: text("--network-range <cidr>", "IPv4 range of the sandboxes' addresses"),
   registries: text(
     "--registries <file>",
@@ -66,7 +69,7 @@ export function nodeSettings(
         ? { file: resolve(dirname(configPath(environment)), "registries.yaml"), optional: true }
         : { file: resolve(values.registries) },
     ...defined({
-      layerStore: values.layerStore === undefined ? undefined : resolve(values.layerStore),
+      layerStore: storeOf(values.layerStore),
       networkRange: values.networkRange,
       caBundle: values.caBundle === undefined ? undefined : resolve(values.caBundle),
       dockerSocket: values.dockerSocket,
@@ -78,6 +81,11 @@ export function nodeSettings(
       logLevel: values.logLevel,
     }),
   };
+}
+
+/** A directory's absolute path; a remote as it is. */
+function storeOf(given: string | undefined): string | undefined {
+  return given === undefined || given.startsWith("rclone:") ? given : resolve(given);
 }
 
 /** @throws DSecError `invalid_argument` for one without the other, `config_invalid` when one cannot be read */

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdir, realpath } from "node:fs/promises";
+import { hostname } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
 import { isErrno } from "../backends/linux/libc.ts";
@@ -7,7 +8,7 @@ import type { Json, PreparedNetwork } from "../backends/backend.ts";
 import { DSecError } from "../protocol/errors.ts";
 import { ImageConfig, noConfig } from "./layers/images/image-manifest.ts";
 import { LayerMounts } from "./layers/layer-mounts.ts";
-import { openLayerStore, type LayerStore } from "./layers/layer-store.ts";
+import { NodeLayers } from "./layers/node-layers.ts";
 import { OverlayRoots } from "./layers/overlay-root.ts";
 import { SandboxGate } from "./network/sandbox-gate.ts";
 import { SandboxNetwork, type NetworkLease } from "./network/sandbox-network.ts";
@@ -19,11 +20,13 @@ import { throwIfCancelled } from "./resources/program.ts";
 import type { Scratch, ScratchDirectory } from "./resources/scratch.ts";
 
 export interface LocalProvisionerOptions {
+  /** Of the node; the host's unless given. */
+  readonly name?: string;
   readonly dataDir: string;
   readonly runDir: string;
   /** Names what is machine-wide: the nftables table, the links. */
   readonly instance: string;
-  /** Directory of the layer store. */
+  /** Directory of the layer store, or `rclone:REMOTE:PATH`. One that is not `<dataDir>/layers` must be there. */
   readonly layerStore: string;
   /** IPv4 range of the sandboxes, e.g. `10.213.0.0/16`. */
   readonly networkRange: string;
@@ -66,7 +69,7 @@ interface Assets {
 
 /** Prepares sandboxes on this machine: EROFS layers, btrfs scratch, an overlay of both, a network namespace. */
 export class LocalProvisioner implements Provisioner {
-  readonly #store: LayerStore;
+  readonly #store: NodeLayers;
   readonly #layers: Part<LayerMounts>;
   readonly #roots: Part<OverlayRoots>;
   readonly #scratch: Part<Scratch>;
@@ -76,7 +79,7 @@ export class LocalProvisioner implements Provisioner {
   readonly #held = new Set<string>();
 
   private constructor(
-    store: LayerStore,
+    store: NodeLayers,
     parts: {
       layers: Part<LayerMounts>;
       roots: Part<OverlayRoots>;
@@ -98,7 +101,8 @@ export class LocalProvisioner implements Provisioner {
     await mkdir(options.runDir, { recursive: true });
     // The kernel lists mounts by their real paths.
     const runDir = await realpath(options.runDir);
-    const store = await openLayerStore(options.layerStore);
+    const { name = hostname(), dataDir, layerStore } = options;
+    const store = new NodeLayers({ name, dataDir, runDir, layerStore });
     if (process.geteuid?.() !== 0) {
       const error = new DSecError(
         "permission_denied",
@@ -111,7 +115,7 @@ export class LocalProvisioner implements Provisioner {
       );
     }
     const [layers, roots, scratch, network] = await Promise.all([
-      open("layer mounts", () => LayerMounts.open(store, join(runDir, "layers"))),
+      open("layer mounts", () => LayerMounts.open(store.store, join(runDir, "layers"))),
       open("roots of sandboxes", () => OverlayRoots.open(runDir)),
       open("scratch file system", () =>
         openScratch({
@@ -125,6 +129,9 @@ export class LocalProvisioner implements Provisioner {
     const findings = [layers, roots, scratch, network].flatMap((part) =>
       "error" in part ? [findingOf(part.error)] : [],
     );
+    if ("value" in layers) store.onRenewed(() => layers.value.renew());
+    const absence = await store.start();
+    if (absence !== undefined) findings.push({ ...findingOf(absence), level: "warning" });
     if ("value" in scratch) findings.push(...scratch.value.findings);
     const opened = "value" in scratch ? { value: scratch.value.scratch } : scratch;
     return new LocalProvisioner(store, { layers, roots, scratch: opened, network }, findings);
@@ -236,6 +243,7 @@ export class LocalProvisioner implements Provisioner {
       await gate.reconcile();
       removed.push(...swept.map((name) => ({ kind: "link", name })));
     }
+    if ("value" in this.#layers) this.#layers.value.counted();
     return removed;
   }
 
@@ -251,8 +259,9 @@ export class LocalProvisioner implements Provisioner {
       await this.#network.value.gate.close();
       await this.#network.value.network.close({ everything });
     }
+    if (everything && "value" in this.#layers) await this.#layers.value.close();
+    await this.#store.close(everything);
     if (!everything) return;
-    if ("value" in this.#layers) this.#layers.value.close();
     if ("value" in this.#roots) this.#roots.value.close();
     await scratch?.close();
   }

@@ -25,6 +25,15 @@ const NameServerAddress = z.string().transform((text, context) => {
   return z.NEVER;
 });
 
+const rcloneStore = /^rclone:(?!-)[^\0\n]*:/;
+const LayerStore = z
+  .string()
+  .max(4096)
+  .refine(
+    (text) => rcloneStore.test(text) || AbsolutePath.safeParse(text).success,
+    "must be an absolute path or rclone:REMOTE:PATH",
+  );
+
 const Settings = z.strictObject({
   /** Of the node; every sandbox id begins with it. */
   name: NodeName,
@@ -40,8 +49,8 @@ const Settings = z.strictObject({
   /** PEM, for https. */
   tls: z.strictObject({ cert: z.string(), key: z.string() }).optional(),
   token: Token,
-  /** Default `<dataDir>/layers`. */
-  layerStore: AbsolutePath.optional(),
+  /** A directory, or an object store as `rclone:REMOTE:PATH`; default `<dataDir>/layers`. */
+  layerStore: LayerStore.optional(),
   /** IPv4 range of the sandboxes' addresses. */
   networkRange: NetworkRange.default("10.213.0.0/16"),
   /** What registries' names stand for, over what is built in and the node's package managers say. */

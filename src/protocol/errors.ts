@@ -31,6 +31,7 @@ const table = {
   digest_mismatch: { status: 502, exit: 125, retryable: true },
   registry_denied: { status: 502, exit: 125, retryable: false },
   registry_unreachable: { status: 503, exit: 125, retryable: true },
+  layer_store_unavailable: { status: 503, exit: 125, retryable: true },
   layer_corrupt: { status: 500, exit: 125, retryable: false },
   network_policy_unsupported: { status: 422, exit: 125, retryable: false },
   unknown_registry: { status: 422, exit: 125, retryable: false },

@@ -1,11 +1,8 @@
-import { createHash } from "node:crypto";
-import { createReadStream, rmdirSync } from "node:fs";
-import { mkdir, readdir, rmdir, stat } from "node:fs/promises";
+import { mkdir, readdir, rmdir } from "node:fs/promises";
 import { join } from "node:path";
-import { isErrno } from "../../backends/linux/libc.ts";
-import { listMounts, mountErofs, unmountIfMounted } from "../../backends/linux/mount.ts";
-import { DSecError } from "../../protocol/errors.ts";
-import type { LayerStore } from "./layer-store.ts";
+import { listMounts, unmountIfMounted } from "../../backends/linux/mount.ts";
+import type { StoreProcess } from "./store-process.ts";
+import { digestOfName, hexOf } from "./store-paths.ts";
 
 /** Mounts that nobody uses and that are kept for the next sandbox of that layer. */
 const keptUnused = 32;
@@ -14,47 +11,64 @@ interface LayerMount {
   readonly path: string;
   readonly ready: Promise<void>;
   references: number;
+  /** Its files are those of a store that was lost: good for nobody new. */
+  stale: boolean;
 }
 
 /**
- * The node's mounts of layers, one for each layer in use, so that all sandboxes share its page cache. A layer is mounted
- * at `<directory>/<digest>` straight from the store's files. Mounts outlive the daemon; a new one finds them again.
+ * The node's mounts of layers, one for each layer in use, so that all sandboxes share its page cache. A layer is mounted at
+ * `<directory>/<digest>` from metadata on the node's disk and data in the store. Mounts outlive the daemon; a new one finds them again.
  */
 export class LayerMounts {
-  readonly #store: LayerStore;
+  readonly #store: StoreProcess;
   readonly #directory: string;
   /** The unused ones in the order in which they were last used. */
   readonly #mounts = new Map<string, LayerMount>();
+  /** On their way out: nobody may mount there yet. */
+  readonly #leaving = new Map<string, Promise<void>>();
+  /** Until the sandboxes of an earlier daemon are counted, nothing is known to be unused. */
+  #counted = false;
 
-  private constructor(store: LayerStore, directory: string) {
+  private constructor(store: StoreProcess, directory: string) {
     this.#store = store;
     this.#directory = directory;
   }
 
   /** @param directory of the mount points; absolute, without symlinks */
-  static async open(store: LayerStore, directory: string): Promise<LayerMounts> {
+  static async open(store: StoreProcess, directory: string): Promise<LayerMounts> {
     const mounts = new LayerMounts(store, directory);
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const mounted = new Set(listMounts().map((entry) => entry.target));
     for (const name of await readdir(directory)) {
       const path = join(directory, name);
-      if (mounted.has(path))
-        mounts.#mounts.set(`sha256:${name}`, { path, ready: Promise.resolve(), references: 0 });
-      else await rmdir(path);
+      const digest = digestOfName(name);
+      if (!mounted.has(path)) await rmdir(path);
+      else if (digest !== undefined)
+        mounts.#mounts.set(digest, { path, ready: Promise.resolve(), references: 0, stale: false });
     }
     return mounts;
+  }
+
+  /** Layers that are mounted, with how many use each. */
+  get all(): readonly { readonly digest: string; readonly references: number }[] {
+    return [...this.#mounts].map(([digest, { references }]) => ({ digest, references }));
   }
 
   /**
    * The directory of a layer, mounted until {@link release} has been called as often.
    *
-   * @throws DSecError `layer_corrupt` naming the layer
+   * @throws DSecError `layer_corrupt` naming the layer, `layer_store_unavailable`, `backend_unavailable`, `disk_full`
    */
   async acquire(digest: string): Promise<string> {
     let entry = this.#mounts.get(digest);
-    if (entry === undefined) {
-      const path = this.#path(digest);
-      entry = { path, ready: this.#mount(digest, path), references: 0 };
+    if (entry === undefined || entry.stale) {
+      const users = entry?.references ?? 0;
+      entry = {
+        path: this.#path(digest),
+        ready: this.#mount(digest, entry !== undefined),
+        references: users,
+        stale: false,
+      };
       this.#mounts.set(digest, entry);
     }
     entry.references += 1;
@@ -75,7 +89,7 @@ export class LayerMounts {
     if (entry.references > 0) return;
     this.#mounts.delete(digest);
     this.#mounts.set(digest, entry);
-    this.#dropUnused(keptUnused);
+    if (this.#counted) this.#dropUnused(keptUnused);
   }
 
   /**
@@ -89,55 +103,54 @@ export class LayerMounts {
     return entry !== undefined;
   }
 
+  /** Every sandbox of an earlier daemon has been adopted: what is unused from now on may be unmounted. */
+  counted(): void {
+    this.#counted = true;
+    this.#dropUnused(keptUnused);
+  }
+
+  /** The store's files were lost, and others are in their places: new sandboxes get new mounts, the others keep theirs. */
+  renew(): void {
+    for (const entry of this.#mounts.values()) entry.stale = true;
+  }
+
   /** Unmounts everything. To be called when no sandbox is left. */
-  close(): void {
+  async close(): Promise<void> {
     this.#dropUnused(0);
-    rmdirSync(this.#directory);
+    await Promise.all(this.#leaving.values());
+    await rmdir(this.#directory);
   }
 
   #dropUnused(kept: number): void {
     const unused = [...this.#mounts].filter(([, entry]) => entry.references === 0);
     for (const [digest, entry] of unused.slice(0, Math.max(0, unused.length - kept))) {
       this.#mounts.delete(digest);
-      unmountIfMounted(entry.path);
-      rmdirSync(entry.path);
+      const left = entry.ready
+        .catch(() => undefined)
+        .then(async () => this.#unmount(digest, entry.path))
+        .finally(() => {
+          if (this.#leaving.get(digest) === left) this.#leaving.delete(digest);
+        });
+      this.#leaving.set(digest, left);
     }
+  }
+
+  async #unmount(digest: string, path: string): Promise<void> {
+    try {
+      await this.#store.call("unmount", digest);
+    } catch {
+      // The store does not answer. Detaching waits for nothing.
+      unmountIfMounted(path);
+      await rmdir(path).catch(() => undefined);
+    }
+  }
+
+  async #mount(digest: string, again: boolean): Promise<void> {
+    await this.#leaving.get(digest);
+    await this.#store.call(again ? "remount" : "mount", digest);
   }
 
   #path(digest: string): string {
-    return join(this.#directory, digest.slice("sha256:".length));
+    return join(this.#directory, hexOf(digest));
   }
-
-  async #mount(digest: string, path: string): Promise<void> {
-    const manifest = await this.#store.manifest(digest);
-    const blobs = [manifest.metadata, ...manifest.data];
-    try {
-      for (const blob of blobs) {
-        const { size } = await stat(this.#store.blobPath(blob.digest));
-        if (size !== blob.bytes) throw new Error(`blob ${blob.digest} has ${size} bytes, not ${blob.bytes}`);
-      }
-      // A damaged image would make the kernel report errors inside sandboxes. It is small, unlike the data.
-      await verifyDigest(this.#store.blobPath(manifest.metadata.digest), manifest.metadata.digest);
-      await mkdir(path, { recursive: true });
-      const [metadata = "", ...data] = blobs.map((blob) => this.#store.blobPath(blob.digest));
-      mountErofs(metadata, path, data);
-    } catch (error) {
-      await rmdir(path).catch(() => undefined);
-      if (isErrno(error, "EPERM", "ENODEV", "ENOTBLK")) {
-        throw new DSecError("backend_unavailable", "EROFS images cannot be mounted from files here", {
-          cause: error,
-        });
-      }
-      throw new DSecError("layer_corrupt", `layer ${digest} cannot be mounted`, { cause: error });
-    }
-  }
-}
-
-async function verifyDigest(path: string, digest: string): Promise<void> {
-  const hash = createHash("sha256");
-  for await (const chunk of createReadStream(path)) {
-    if (chunk instanceof Uint8Array) hash.update(chunk);
-  }
-  const found = `sha256:${hash.digest("hex")}`;
-  if (found !== digest) throw new Error(`the image's digest is ${found}`);
 }

@@ -35,7 +35,8 @@ export class NodeLeases {
   static async open(paths: StorePaths, owner: string): Promise<NodeLeases> {
     const folder = join(paths.leases, owner);
     try {
-      await mkdir(folder, { recursive: true });
+      // Not at once: then Node takes a read-only parent for a missing one.
+      for (const path of [paths.leases, folder]) await mkdir(path).catch(ignoreExisting);
       await writeFile(join(folder, aliveFile), "");
     } catch (error) {
       if (isErrno(error, "EROFS", "EACCES", "EPERM")) return new NodeLeases(folder, false);
@@ -117,6 +118,10 @@ async function leasesIn(folder: string, holder: string): Promise<Lease[]> {
     const digest = digestOfName(name);
     return digest === undefined ? [] : [{ digest, holder }];
   });
+}
+
+function ignoreExisting(error: unknown): void {
+  if (!isErrno(error, "EEXIST")) throw error;
 }
 
 /** Names in a folder; none where there is no folder. */

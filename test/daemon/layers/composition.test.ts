@@ -4,12 +4,12 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { unmountIfMounted } from "../../../src/backends/linux/mount.ts";
 import { mountOverlay } from "../../../src/backends/linux/overlay-mount.ts";
 import { compose, type Composition } from "../../../src/daemon/layers/composition.ts";
-import { LayerMounts } from "../../../src/daemon/layers/layer-mounts.ts";
 import { openLayerStore, type LayerStore } from "../../../src/daemon/layers/layer-store.ts";
 import { OverlayRoots } from "../../../src/daemon/layers/overlay-root.ts";
 import type { ResolvedImage } from "../../../src/daemon/provisioner.ts";
 import type { LayerKind } from "../../../src/protocol/sandbox.ts";
 import { temporaryNode, tracesOf, type TemporaryNode } from "../temporary-node.ts";
+import { openMounts } from "./mounts-fixture.ts";
 
 let node: TemporaryNode;
 let store: LayerStore;
@@ -77,7 +77,7 @@ async function composed(
 
 /** Mounts a root as sandboxes have it, for as long as `look` takes. */
 async function withRoot({ layers }: Composition, look: (root: string) => Promise<void>): Promise<void> {
-  const mounts = await LayerMounts.open(store, join(node.directory, "mounts"));
+  const mounts = await openMounts(node, join(node.directory, "mounts"));
   const roots = await OverlayRoots.open(node.directory);
   const scratch = await plant({});
   const paths: string[] = [];
@@ -89,7 +89,7 @@ async function withRoot({ layers }: Composition, look: (root: string) => Promise
     roots.remove("n-one");
     roots.close();
     for (const layer of layers) mounts.release(layer);
-    mounts.close();
+    await mounts.close();
   }
 }
 

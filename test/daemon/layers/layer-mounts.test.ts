@@ -2,9 +2,9 @@ import { truncate, writeFile, mkdir, readFile, stat, readdir } from "node:fs/pro
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { isMounted, unmountIfMounted } from "../../../src/backends/linux/mount.ts";
-import { LayerMounts } from "../../../src/daemon/layers/layer-mounts.ts";
 import { openLayerStore, type LayerStore } from "../../../src/daemon/layers/layer-store.ts";
 import { temporaryNode, tracesOf, type TemporaryNode } from "../temporary-node.ts";
+import { openMounts } from "./mounts-fixture.ts";
 
 let node: TemporaryNode;
 let store: LayerStore;
@@ -26,31 +26,31 @@ afterEach(async () => {
 });
 
 test("all users of a layer share one mount, straight from the store's files", async () => {
-  const mounts = await LayerMounts.open(store, directory);
+  const mounts = await openMounts(node, directory);
   const paths = await Promise.all(Array.from({ length: 10 }, () => mounts.acquire(digest)));
   expect(new Set(paths).size).toBe(1);
   expect((await tracesOf(node)).filter((trace) => trace.includes(" erofs "))).toHaveLength(1);
   expect(await readFile(join(paths[0] ?? "", "file"), "utf8")).toHaveLength(70_000);
   for (const _ of paths) mounts.release(digest);
-  mounts.close();
+  await mounts.close();
   expect(await tracesOf(node)).toEqual([]);
 });
 
 test("a mount that a killed daemon left is found again and used", async () => {
-  const first = await LayerMounts.open(store, directory);
+  const first = await openMounts(node, directory);
   const path = await first.acquire(digest);
   const { dev } = await stat(path);
-  const second = await LayerMounts.open(store, directory);
+  const second = await openMounts(node, directory);
   expect(second.adopt(digest)).toBe(true);
   expect((await stat(await second.acquire(digest))).dev).toBe(dev);
   second.release(digest);
   second.release(digest);
-  second.close();
+  await second.close();
   expect(isMounted(path)).toBe(false);
 });
 
 test("a layer in use is not unmounted to make room", async () => {
-  const mounts = await LayerMounts.open(store, directory);
+  const mounts = await openMounts(node, directory);
   const path = await mounts.acquire(digest);
   const others: string[] = [];
   for (let index = 0; index < 40; index += 1) {
@@ -61,9 +61,9 @@ test("a layer in use is not unmounted to make room", async () => {
   }
   for (const other of others) mounts.release(other);
   expect(isMounted(path)).toBe(true);
-  expect(await readdir(directory)).toHaveLength(33);
+  await expect.poll(async () => readdir(directory)).toHaveLength(33);
   mounts.release(digest);
-  mounts.close();
+  await mounts.close();
 });
 
 test.each([
@@ -81,7 +81,7 @@ test.each([
   );
   const before = await readFile(blob);
   await damage(blob);
-  const mounts = await LayerMounts.open(store, directory);
+  const mounts = await openMounts(node, directory);
   await expect(mounts.acquire(digest)).rejects.toMatchObject({
     code: "layer_corrupt",
     message: expect.stringContaining(digest),
@@ -90,5 +90,5 @@ test.each([
   await writeFile(blob, before);
   expect(isMounted(await mounts.acquire(digest))).toBe(true);
   mounts.release(digest);
-  mounts.close();
+  await mounts.close();
 });

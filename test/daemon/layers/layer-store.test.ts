@@ -19,11 +19,11 @@ import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { libcFunction } from "../../../src/backends/linux/libc.ts";
 import { mount, MountFlag, unmountIfMounted } from "../../../src/backends/linux/mount.ts";
-import { LayerMounts } from "../../../src/daemon/layers/layer-mounts.ts";
 import { openLayerStore, type LayerStore } from "../../../src/daemon/layers/layer-store.ts";
 import type { ImageManifest } from "../../../src/daemon/layers/images/image-manifest.ts";
 import { parseImageReference } from "../../../src/daemon/layers/reference.ts";
 import { withWorkDirectory } from "../../../src/daemon/layers/work-directory.ts";
+import { openMounts } from "./mounts-fixture.ts";
 import { output, temporaryNode, type TemporaryNode } from "../temporary-node.ts";
 
 const setExtended = libcFunction<[string, string, Uint8Array, number, number]>("lsetxattr", [
@@ -62,14 +62,14 @@ async function workInProgress(): Promise<string[]> {
 
 async function withMounted(reference: string, look: (root: string) => Promise<void>): Promise<void> {
   const image = await store.resolve(reference);
-  const mounts = await LayerMounts.open(store, join(node.directory, "mounts"));
+  const mounts = await openMounts(node, join(node.directory, "mounts"));
   const [layer = ""] = image?.layers ?? [];
   const root = await mounts.acquire(layer);
   try {
     await look(root);
   } finally {
     mounts.release(layer);
-    mounts.close();
+    await mounts.close();
   }
 }
 

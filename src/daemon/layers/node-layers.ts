@@ -1,0 +1,123 @@
+import { createHash } from "node:crypto";
+import { hostname } from "node:os";
+import { join } from "node:path";
+import { DSecError } from "../../protocol/errors.ts";
+import { systemClock, type Clock } from "../clock.ts";
+import type { ResolvedImage } from "../provisioner.ts";
+import { within } from "../within.ts";
+import { RcloneMount } from "./rclone-mount.ts";
+import { StoreProcess } from "./store-process.ts";
+
+export interface NodeLayersOptions {
+  /** Of the node. */
+  readonly name: string;
+  /** Absolute. */
+  readonly dataDir: string;
+  /** Absolute, without symlinks. */
+  readonly runDir: string;
+  /** Directory of the layer store, or `rclone:REMOTE:PATH`. The node's own, `<dataDir>/layers`, is made where it is not there; another one must be. */
+  readonly layerStore: string;
+  readonly clock?: Clock;
+  /** In [0, 1). */
+  readonly random?: () => number;
+}
+
+const remoteStore = "rclone:";
+
+/** Milliseconds between two looks at a remote for a name that it did not have. */
+const forgetMs = 2000;
+/** Milliseconds between two signs of life in the store. */
+const refreshMs = 600_000;
+/** Milliseconds that the daemon's start waits for the store. */
+const startMs = 2000;
+
+/** The store as this node uses it. */
+export class NodeLayers {
+  readonly store: StoreProcess;
+  readonly #clock: Clock;
+  readonly #remote: RcloneMount | undefined;
+  #disarm: () => void = () => undefined;
+  #forgotAt = 0;
+  #renewed: () => void = () => undefined;
+
+  constructor(options: NodeLayersOptions) {
+    const { name, dataDir, runDir, layerStore, clock = systemClock, random = Math.random } = options;
+    this.#clock = clock;
+    // The same after a restart, and no other node's: names may be given twice by mistake.
+    const place = createHash("sha256").update(dataDir).digest("hex").slice(0, 12);
+    const isRemote = layerStore.startsWith(remoteStore);
+    const directory = isRemote ? join(runDir, "layer-store") : layerStore;
+    this.store = new StoreProcess(
+      {
+        directory,
+        create: layerStore === join(dataDir, "layers"),
+        mounts: join(runDir, "layers"),
+        metadata: join(dataDir, "layer-metadata"),
+        owner: `${name}+${hostname()}+${place}`,
+      },
+      { clock, random },
+    );
+    if (!isRemote) return;
+    this.#remote = new RcloneMount({
+      remote: layerStore.slice(remoteStore.length),
+      directory,
+      cache: join(dataDir, "layer-cache"),
+      clock,
+      random,
+      onRenewed: () => this.#renewed(),
+    });
+  }
+
+  /** @param renewed called when the store was lost, and with it every file that is open there */
+  onRenewed(renewed: () => void): void {
+    this.#renewed = renewed;
+  }
+
+  /** Begins to give signs of life. @returns why the store cannot be used right now */
+  async start(): Promise<DSecError | undefined> {
+    const outcome = await within(this.#clock, startMs, this.#begin());
+    if (outcome !== "late") return outcome.value;
+    return new DSecError("layer_store_unavailable", "the layer store did not answer when the daemon started");
+  }
+
+  async resolve(reference: string): Promise<ResolvedImage | undefined> {
+    const found = await this.store.call("resolve", reference);
+    const now = this.#clock.now();
+    if (found !== undefined || this.#remote === undefined || now - this.#forgotAt < forgetMs) return found;
+    this.#forgotAt = now;
+    await this.#remote.forget();
+    return this.store.call("resolve", reference);
+  }
+
+  /** @param unused whether no layer is mounted any more */
+  async close(unused: boolean): Promise<void> {
+    this.#disarm();
+    // Where the store is away its leases end a day later.
+    if (unused) await this.store.call("close").catch(() => undefined);
+    this.store.close();
+    if (unused) await this.#remote?.stop();
+    else this.#remote?.leave();
+  }
+
+  async #begin(): Promise<DSecError | undefined> {
+    try {
+      await this.#remote?.start();
+    } catch (error) {
+      if (error instanceof DSecError) return error;
+      throw error;
+    }
+    return this.#refresh();
+  }
+
+  async #refresh(): Promise<DSecError | undefined> {
+    this.#disarm();
+    this.#disarm = this.#clock.after(refreshMs, () => void this.#refresh());
+    try {
+      await this.store.call("refresh");
+      return undefined;
+    } catch (error) {
+      if (error instanceof DSecError) return error;
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,180 @@
+import { mkdir, rmdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { isErrno } from "../../backends/linux/libc.ts";
+import { listMounts, mountErofs, unmountIfMounted } from "../../backends/linux/mount.ts";
+import { DSecError } from "../../protocol/errors.ts";
+import type { ResolvedImage } from "../provisioner.ts";
+import { measureHeat } from "./layer-heat.ts";
+import { LayerStore, openLayerStore } from "./layer-store.ts";
+import { NodeLeases } from "./leases.ts";
+import type { LayerManifest } from "./manifest.ts";
+import { MetadataCache } from "./metadata-cache.ts";
+import type { LayerHeat, NodeStoreOptions, StoreOperations } from "./store-operations.ts";
+import { hexOf } from "./store-paths.ts";
+import { bringBack } from "./trash.ts";
+
+/** A node's work with a store. Whatever it calls may block for as long as the store does. */
+export class NodeStore implements StoreOperations {
+  readonly #options: NodeStoreOptions;
+  readonly #metadata: MetadataCache;
+  readonly #onProgress: () => void;
+  #opened: { readonly store: LayerStore; readonly leases: NodeLeases } | undefined;
+  /** On their way to being mounted. */
+  readonly #arriving = new Set<string>();
+
+  /** @param onProgress called while a call gets on */
+  constructor(options: NodeStoreOptions, onProgress: () => void) {
+    this.#options = options;
+    this.#metadata = new MetadataCache(options.metadata);
+    this.#onProgress = onProgress;
+  }
+
+  async resolve(reference: string): Promise<ResolvedImage | undefined> {
+    return this.#withStore(async ({ store }) => {
+      const found = await store.resolve(reference);
+      // A store that has vanished looks like an empty one.
+      if (found === undefined) await this.#check();
+      return found;
+    });
+  }
+
+  async mount(digest: string): Promise<void> {
+    const path = this.#path(digest);
+    if (await isMountPoint(path)) return;
+    await this.#withStore(async ({ store, leases }) => {
+      this.#arriving.add(digest);
+      try {
+        // The lease before the look: a prune looks for leases after it has set aside.
+        await leases.add(digest);
+        await this.#mountAt(path, await store.manifest(digest), store);
+      } catch (error) {
+        await rmdir(path).catch(() => undefined);
+        await leases.drop(digest).catch(() => undefined);
+        throw mountError(digest, error);
+      } finally {
+        this.#arriving.delete(digest);
+      }
+    });
+  }
+
+  async unmount(digest: string): Promise<void> {
+    const path = this.#path(digest);
+    unmountIfMounted(path);
+    await rmdir(path).catch(ignoreMissing);
+    // Where the store is away the next refresh does it.
+    await this.#opened?.leases.drop(digest).catch(() => undefined);
+  }
+
+  async remount(digest: string): Promise<void> {
+    unmountIfMounted(this.#path(digest));
+    await this.mount(digest);
+  }
+
+  async refresh(): Promise<void> {
+    await this.#withStore(async ({ leases }) => {
+      await leases.refresh();
+      await leases.keepOnly(new Set([...this.#mounted(), ...this.#arriving]));
+    });
+  }
+
+  async heat(digest: string): Promise<LayerHeat> {
+    return measureHeat(digest, this.#path(digest));
+  }
+
+  async close(): Promise<void> {
+    await this.#withStore(({ leases }) => leases.close());
+  }
+
+  #path(digest: string): string {
+    return join(this.#options.mounts, hexOf(digest));
+  }
+
+  #mounted(): string[] {
+    const prefix = `${this.#options.mounts}/`;
+    return listMounts().flatMap(({ target }) =>
+      target.startsWith(prefix) ? [`sha256:${target.slice(prefix.length)}`] : [],
+    );
+  }
+
+  async #mountAt(path: string, { metadata, data }: LayerManifest, store: LayerStore): Promise<void> {
+    for (const blob of [metadata, ...data]) {
+      const { size } = await stat(store.blobPath(blob.digest)).catch(async (error: unknown) => {
+        if (!isErrno(error, "ENOENT") || !(await bringBack(store.paths, store.blobPath(blob.digest))))
+          throw error;
+        return stat(store.blobPath(blob.digest));
+      });
+      if (size !== blob.bytes) throw new Error(`blob ${blob.digest} has ${size} bytes, not ${blob.bytes}`);
+    }
+    const image = await this.#metadata.copyOf(metadata, store.blobPath(metadata.digest), this.#onProgress);
+    await mkdir(path, { recursive: true });
+    mountErofs(
+      image,
+      path,
+      data.map((blob) => store.blobPath(blob.digest)),
+    );
+  }
+
+  /** @throws DSecError `layer_store_unavailable` when the work failed and the store cannot be read at all */
+  async #withStore<T>(work: (opened: { store: LayerStore; leases: NodeLeases }) => Promise<T>): Promise<T> {
+    const opened = await this.#open();
+    try {
+      return await work(opened);
+    } catch (error) {
+      if (error instanceof DSecError && error.code !== "layer_corrupt") throw error;
+      await this.#check();
+      throw error;
+    }
+  }
+
+  async #open() {
+    if (this.#opened !== undefined) return this.#opened;
+    const { directory, create, owner } = this.#options;
+    if (!create) await this.#check();
+    try {
+      const store = create ? await openLayerStore(directory) : new LayerStore(directory);
+      this.#opened = { store, leases: await NodeLeases.open(store.paths, owner) };
+      return this.#opened;
+    } catch (error) {
+      throw this.#unavailable(error);
+    }
+  }
+
+  async #check(): Promise<void> {
+    try {
+      await stat(join(this.#options.directory, "manifests"));
+    } catch (error) {
+      throw this.#unavailable(error);
+    }
+  }
+
+  #unavailable(cause: unknown): DSecError {
+    const { directory } = this.#options;
+    return new DSecError("layer_store_unavailable", `the layer store ${directory} cannot be read`, { cause });
+  }
+}
+
+/** Whether something is mounted at `path`; asks neither the store nor the list of all mounts. */
+async function isMountPoint(path: string): Promise<boolean> {
+  try {
+    const [at, above] = await Promise.all([stat(path), stat(join(path, ".."))]);
+    return at.dev !== above.dev;
+  } catch (error) {
+    if (isErrno(error, "ENOENT")) return false;
+    throw error;
+  }
+}
+
+function mountError(digest: string, error: unknown): DSecError {
+  if (error instanceof DSecError) return error;
+  if (isErrno(error, "EPERM", "ENODEV", "ENOTBLK"))
+    return new DSecError("backend_unavailable", "EROFS images cannot be mounted from files here", {
+      cause: error,
+    });
+  if (isErrno(error, "ENOSPC", "EDQUOT"))
+    return new DSecError("disk_full", `no room for the metadata of layer ${digest}`, { cause: error });
+  return new DSecError("layer_corrupt", `layer ${digest} cannot be mounted`, { cause: error });
+}
+
+function ignoreMissing(error: unknown): void {
+  if (!isErrno(error, "ENOENT")) throw error;
+}
