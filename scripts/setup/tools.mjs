@@ -89,6 +89,22 @@ const TOOLS = [
     testsOnly: true,
   },
   {
+    name: "rclone",
+    purpose:
+      "layer stores in object storage (--layer-store rclone:REMOTE:PATH), and the tests of stores that fail",
+    present: command("rclone"),
+    packages: everywhere("rclone"),
+    testsOnly: true,
+  },
+  {
+    name: "fusermount3",
+    purpose:
+      "layer stores in object storage (--layer-store rclone:REMOTE:PATH), and the tests of stores that fail",
+    present: command("fusermount3"),
+    packages: everywhere("fuse3"),
+    testsOnly: true,
+  },
+  {
     name: "dockerd",
     purpose: "the tests and benchmarks against Docker (no Docker socket answers here)",
     present: async () => findCommand("dockerd") !== undefined || (await dockerAnswers(defaultDockerSocket())),

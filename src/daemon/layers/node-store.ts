@@ -62,7 +62,9 @@ export class NodeStore implements StoreOperations {
     unmountIfMounted(path);
     await rmdir(path).catch(ignoreMissing);
     // Where the store is away the next refresh does it.
-    await this.#opened?.leases.drop(digest).catch(() => undefined);
+    await this.#open()
+      .then(async ({ leases }) => leases.drop(digest))
+      .catch(() => undefined);
   }
 
   async remount(digest: string): Promise<void> {
