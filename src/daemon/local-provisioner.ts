@@ -114,8 +114,10 @@ export class LocalProvisioner implements Provisioner {
         [findingOf(error)],
       );
     }
-    const [layers, roots, scratch, network] = await Promise.all([
-      open("layer mounts", () => LayerMounts.open(store.store, join(runDir, "layers"))),
+    const layers = await open("layer mounts", () => LayerMounts.open(store.store, join(runDir, "layers")));
+    if ("value" in layers) store.onRenewed(() => layers.value.renew());
+    const [absence, roots, scratch, network] = await Promise.all([
+      store.start(),
       open("roots of sandboxes", () => OverlayRoots.open(runDir)),
       open("scratch file system", () =>
         openScratch({
@@ -129,8 +131,6 @@ export class LocalProvisioner implements Provisioner {
     const findings = [layers, roots, scratch, network].flatMap((part) =>
       "error" in part ? [findingOf(part.error)] : [],
     );
-    if ("value" in layers) store.onRenewed(() => layers.value.renew());
-    const absence = await store.start();
     if (absence !== undefined) findings.push({ ...findingOf(absence), level: "warning" });
     if ("value" in scratch) findings.push(...scratch.value.findings);
     const opened = "value" in scratch ? { value: scratch.value.scratch } : scratch;

@@ -73,11 +73,11 @@ export class NodeLayers {
     this.#renewed = renewed;
   }
 
-  /** Begins to give signs of life. @returns why the store cannot be used right now */
+  /** Begins to give signs of life. @returns why the store cannot be used, where that is known soon */
   async start(): Promise<DSecError | undefined> {
     const outcome = await within(this.#clock, startMs, this.#begin());
-    if (outcome !== "late") return outcome.value;
-    return new DSecError("layer_store_unavailable", "the layer store did not answer when the daemon started");
+    // Not known to be the store's fault: whoever needs it will hear.
+    return outcome === "late" ? undefined : outcome.value;
   }
 
   async resolve(reference: string): Promise<ResolvedImage | undefined> {
