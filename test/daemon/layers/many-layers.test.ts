@@ -25,8 +25,9 @@ beforeEach(async () => {
 
 afterEach(async () => {
   for (const name of await readdir(directory).catch(() => [])) unmountIfMounted(join(directory, name));
-  expect(await tracesOf(node)).toEqual([]);
+  const traces = await tracesOf(node);
   await node[Symbol.asyncDispose]();
+  if (traces.length > 0) throw new Error(`left behind: ${traces.join("\n")}`);
 });
 
 const many = 2000;

@@ -39,8 +39,9 @@ afterEach(async () => {
   for (const name of await readdir(directory).catch(() => [])) unmountIfMounted(join(directory, name));
   await rclone?.stop();
   rclone = undefined;
-  expect(await tracesOf(node)).toEqual([]);
+  const traces = await tracesOf(node);
   await node[Symbol.asyncDispose]();
+  if (traces.length > 0) throw new Error(`left behind: ${traces.join("\n")}`);
 });
 
 /** The store's directory through rclone, so that it can be made to hang and to vanish. */
