@@ -1,3 +1,4 @@
+import { DSecError } from "../protocol/errors.ts";
 import { parseDuration } from "./duration.ts";
 import { listingFormats } from "./format.ts";
 import { untilInterrupted } from "./interrupt.ts";
@@ -8,6 +9,7 @@ import { listingOf } from "./outcome.ts";
 import type { View } from "./outcome.ts";
 import { formatSize } from "./size.ts";
 import { defineVerb } from "./verb.ts";
+import type { Context } from "./verb.ts";
 
 type PruneModule = typeof import("../daemon/layers/prune.ts");
 type PrunedFile = Awaited<ReturnType<PruneModule["pruneStore"]>>[number];
@@ -28,7 +30,7 @@ const usualGraceMs = 3_600_000;
 export const layerPrune = defineVerb({
   description:
     "Removes what no name leads to and no node uses, in two steps: it is set aside, and a prune after the grace time frees it,\n" +
-    "unless it was needed meanwhile. Files younger than that are left alone. Where all nodes see changes at once (a local disk),\n" +
+    "unless it was needed meanwhile. Nodes say what they use in the store; a fleet that answers is asked, too. Files younger than that are left alone. Where all nodes see changes at once (a local disk),\n" +
     `--grace 0 does both at once. Safe beside builds, nodes and other prunes. ${storeNote}`,
   examples: ["dsec layer rm tools:1 && dsec layer prune", "dsec layer prune --grace 0 --dry-run"],
   options: {
@@ -46,7 +48,8 @@ export const layerPrune = defineVerb({
       const store = await openStore(context, options.store);
       const { bytesAside, pruneStore } = await import("../daemon/layers/prune.ts");
       const { grace = usualGraceMs, dryRun } = options;
-      const pruned = await pruneStore(store.paths, { graceMs: grace, dryRun, signal });
+      const inUse = await usedByFleet(context);
+      const pruned = await pruneStore(store.paths, { graceMs: grace, dryRun, inUse, signal });
       const freed = pruned
         .filter(({ action }) => action === "freed")
         .reduce((sum, { bytes }) => sum + bytes, 0);
@@ -58,3 +61,15 @@ export const layerPrune = defineVerb({
       return { type: "listing", listing: listingOf(prunedView, pruned) };
     }),
 });
+
+/** Layers that the fleet's nodes use: some can only read the store, and leave no word there. None where no fleet answers. */
+async function usedByFleet({ io, client }: Context): Promise<ReadonlySet<string>> {
+  try {
+    const { items, unreachable = [] } = await (await client()).layers();
+    for (const node of unreachable) note(io, `node ${node} does not answer: what it has leased is kept`);
+    return new Set(items.map(({ digest }) => digest));
+  } catch (error) {
+    if (error instanceof DSecError) return new Set();
+    throw error;
+  }
+}

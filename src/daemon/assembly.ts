@@ -269,6 +269,7 @@ export function assemble(parts: AssemblyParts) {
   metrics.observePools(parts.pools);
 
   return {
+    name: options.name,
     version,
     clock,
     random,

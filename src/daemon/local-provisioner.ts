@@ -6,6 +6,7 @@ import { z } from "zod";
 import { isErrno } from "../backends/linux/libc.ts";
 import type { Json, PreparedNetwork } from "../backends/backend.ts";
 import { DSecError } from "../protocol/errors.ts";
+import type { LayerHeat, NodeLayer } from "../protocol/layer.ts";
 import { ImageConfig, noConfig } from "./layers/images/image-manifest.ts";
 import { LayerMounts } from "./layers/layer-mounts.ts";
 import { NodeLayers } from "./layers/node-layers.ts";
@@ -75,8 +76,8 @@ export class LocalProvisioner implements Provisioner {
   readonly #scratch: Part<Scratch>;
   readonly #network: Part<Networking>;
   readonly #findings: readonly Finding[];
-  /** Ids that are being prepared, are prepared or were adopted, and not yet released. */
-  readonly #held = new Set<string>();
+  /** Layers by id of what is being prepared, is prepared or was adopted, and is not yet released. */
+  readonly #held = new Map<string, readonly string[]>();
 
   private constructor(
     store: NodeLayers,
@@ -165,7 +166,7 @@ export class LocalProvisioner implements Provisioner {
     throwIfCancelled(signal);
     const [mounts, roots, scratch] = [need(this.#layers), need(this.#roots), need(this.#scratch)];
     if (this.#held.has(id)) throw new DSecError("conflict", `${id} is prepared already`);
-    this.#held.add(id);
+    this.#held.set(id, root.layers);
     const assets: Assets = { layers: [] };
     try {
       if (options.network) {
@@ -196,7 +197,7 @@ export class LocalProvisioner implements Provisioner {
     const parsed = SandboxRecord.parse(record);
     const [mounts, roots, scratch] = [need(this.#layers), need(this.#roots), need(this.#scratch)];
     if (this.#held.has(id)) throw new DSecError("conflict", `${id} is prepared already`);
-    this.#held.add(id);
+    this.#held.set(id, parsed.layers);
     // The daemon may have been killed between the start and the unmount that follows it.
     await roots.detach(id);
     const assets: Assets = {
@@ -245,6 +246,23 @@ export class LocalProvisioner implements Provisioner {
     }
     if ("value" in this.#layers) this.#layers.value.counted();
     return removed;
+  }
+
+  async layers(heat: boolean): Promise<Omit<NodeLayer, "node">[]> {
+    const mounted = "value" in this.#layers ? this.#layers.value.all.map(({ digest }) => digest) : [];
+    const used = new Map(mounted.map((digest) => [digest, new Array<string>()]));
+    for (const [id, layers] of this.#held)
+      for (const digest of layers) used.set(digest, [...(used.get(digest) ?? []), id]);
+    const heats = heat ? await this.#store.heats(mounted) : new Map<string, LayerHeat>();
+    return [...new Set([...used.keys(), ...heats.keys()])].map((digest) => {
+      const known = heats.get(digest);
+      return {
+        digest,
+        mounted: mounted.includes(digest),
+        sandboxes: used.get(digest) ?? [],
+        ...(known !== undefined && { heat: known }),
+      };
+    });
   }
 
   async disk(): Promise<{ totalBytes: number; availableBytes: number }> {

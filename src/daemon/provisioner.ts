@@ -3,6 +3,7 @@
  * a network namespace. Implemented by {@link LocalProvisioner}; fakes of it have no place in tests.
  */
 import type { Json, PreparedNetwork, PreparedRoot } from "../backends/backend.ts";
+import type { NodeLayer } from "../protocol/layer.ts";
 import type { ImageConfig } from "./layers/images/image-manifest.ts";
 import type { LayerKind } from "../protocol/sandbox.ts";
 
@@ -58,6 +59,8 @@ export interface Provisioner {
     keep: ReadonlySet<string>,
     signal: AbortSignal,
   ): Promise<{ readonly kind: string; readonly name: string }[]>;
+  /** Layers that are mounted or in use, with what is known of their heat if that is asked for. */
+  layers(heat: boolean): Promise<Omit<NodeLayer, "node">[]>;
   /** Bytes of the scratch file system. */
   disk(): Promise<{ totalBytes: number; availableBytes: number }>;
   close(): Promise<void>;

@@ -102,6 +102,8 @@ export const routes = define({
   reclaim: { method: "POST", path: "/v1/reclaim", served: "both" },
   /** query SandboxFilter + cursor → NDJSON WatchEvent. */
   watch: { method: "GET", path: "/v1/watch", served: "both" },
+  /** query heat → NodeLayerList: layers that are in use, or whose heat is known. */
+  listLayers: { method: "GET", path: "/v1/layers", served: "both" },
   /** → NodeStatus. */
   nodeStatus: { method: "GET", path: "/v1/node", served: "daemon" },
   /** → NodeStatus after fresh probes of every backend. */

@@ -1,4 +1,5 @@
 import { DSecError } from "../protocol/errors.ts";
+import type { NodeLayerList } from "../protocol/layer.ts";
 import type { NodeList, ServerVersion } from "../protocol/node.ts";
 import { idempotencyHeader } from "../protocol/routes.ts";
 import type {
@@ -159,6 +160,12 @@ export class DSecClient implements AsyncDisposable {
   /** The nodes after fresh probes of every backend: what works, what does not, and how to mend it. */
   async doctor(options: CallOptions = {}): Promise<NodeList["items"]> {
     return (await this.#http.json<NodeList>("doctor", { ...options, idempotent: true })).items;
+  }
+
+  /** Layers that nodes use, by node: whose roots they are part of, and with `heat` how much of them was read. */
+  async layers(options: CallOptions & { readonly heat?: boolean } = {}): Promise<NodeLayerList> {
+    const { heat = false, signal } = options;
+    return this.#http.json<NodeLayerList>("listLayers", { query: { heat }, signal });
   }
 
   /** Ends idle sandboxes now. */

@@ -2,7 +2,7 @@ import { opendir } from "node:fs/promises";
 import { lstatSync } from "node:fs";
 import { join } from "node:path";
 import { cachedBytes } from "../../backends/linux/page-cache.ts";
-import type { LayerHeat } from "./store-operations.ts";
+import type { LayerHeat } from "../../protocol/layer.ts";
 
 /** Files between two turns of the event loop. */
 const batch = 256;
@@ -12,9 +12,10 @@ const batch = 256;
  * Every file is opened, none is read; only metadata is, which is local.
  *
  * @param root of the mount
+ * @param onProgress called now and then
  */
-export async function measureHeat(digest: string, root: string): Promise<LayerHeat> {
-  const heat = { digest, files: 0, filesRead: 0, bytes: 0, residentBytes: 0 };
+export async function measureHeat(root: string, onProgress: () => void): Promise<LayerHeat> {
+  let [files, filesRead, bytes, resident] = [0, 0, 0, 0];
   const linked = new Set<number>();
   const pending = [root];
   let seen = 0;
@@ -26,13 +27,15 @@ export async function measureHeat(digest: string, root: string): Promise<LayerHe
       const { size, nlink, ino } = lstatSync(path);
       if (nlink > 1 && linked.has(ino)) continue;
       if (nlink > 1) linked.add(ino);
-      const resident = size === 0 ? 0 : Math.min(size, cachedBytes(path));
-      heat.files += 1;
-      heat.bytes += size;
-      heat.residentBytes += resident;
-      if (resident > 0) heat.filesRead += 1;
-      if (++seen % batch === 0) await new Promise(setImmediate);
+      const cached = size === 0 ? 0 : Math.min(size, cachedBytes(path));
+      files += 1;
+      bytes += size;
+      resident += cached;
+      if (cached > 0) filesRead += 1;
+      if (++seen % batch > 0) continue;
+      onProgress();
+      await new Promise(setImmediate);
     }
   }
-  return heat;
+  return { files, filesRead, bytes, cachedBytes: resident, peakBytes: resident, sampledAt: Date.now() };
 }

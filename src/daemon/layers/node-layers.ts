@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { DSecError } from "../../protocol/errors.ts";
+import type { LayerHeat } from "../../protocol/layer.ts";
 import { systemClock, type Clock } from "../clock.ts";
 import type { ResolvedImage } from "../provisioner.ts";
 import { within } from "../within.ts";
@@ -53,6 +54,7 @@ export class NodeLayers {
         create: layerStore === join(dataDir, "layers"),
         mounts: join(runDir, "layers"),
         metadata: join(dataDir, "layer-metadata"),
+        heat: join(dataDir, "layer-heat.json"),
         owner: `${name}+${hostname()}+${place}`,
       },
       { clock, random },
@@ -87,6 +89,17 @@ export class NodeLayers {
     this.#forgotAt = now;
     await this.#remote.forget();
     return this.store.call("resolve", reference);
+  }
+
+  /** What was seen of layers' heat, by digest. @param mounted are looked at now, one after the other */
+  async heats(mounted: readonly string[]): Promise<Map<string, LayerHeat>> {
+    const heats = new Map(Object.entries(await this.store.call("heats")));
+    for (const digest of mounted) {
+      // One that was unmounted meanwhile was looked at just before.
+      const seen = await this.store.call("heat", digest).catch(() => undefined);
+      if (seen !== undefined) heats.set(digest, seen);
+    }
+    return heats;
   }
 
   /** @param unused whether no layer is mounted any more */

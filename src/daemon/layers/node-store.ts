@@ -3,13 +3,15 @@ import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
 import { listMounts, mountErofs, unmountIfMounted } from "../../backends/linux/mount.ts";
 import { DSecError } from "../../protocol/errors.ts";
+import type { LayerHeat } from "../../protocol/layer.ts";
 import type { ResolvedImage } from "../provisioner.ts";
+import { HeatRecord } from "./heat-record.ts";
 import { measureHeat } from "./layer-heat.ts";
 import { LayerStore, openLayerStore } from "./layer-store.ts";
 import { NodeLeases } from "./leases.ts";
 import type { LayerManifest } from "./manifest.ts";
 import { MetadataCache } from "./metadata-cache.ts";
-import type { LayerHeat, NodeStoreOptions, StoreOperations } from "./store-operations.ts";
+import type { NodeStoreOptions, StoreOperations } from "./store-operations.ts";
 import { hexOf } from "./store-paths.ts";
 import { bringBack } from "./trash.ts";
 
@@ -17,6 +19,7 @@ import { bringBack } from "./trash.ts";
 export class NodeStore implements StoreOperations {
   readonly #options: NodeStoreOptions;
   readonly #metadata: MetadataCache;
+  readonly #heats: HeatRecord;
   readonly #onProgress: () => void;
   #opened: { readonly store: LayerStore; readonly leases: NodeLeases } | undefined;
   /** On their way to being mounted. */
@@ -26,6 +29,7 @@ export class NodeStore implements StoreOperations {
   constructor(options: NodeStoreOptions, onProgress: () => void) {
     this.#options = options;
     this.#metadata = new MetadataCache(options.metadata);
+    this.#heats = new HeatRecord(options.heat);
     this.#onProgress = onProgress;
   }
 
@@ -59,6 +63,8 @@ export class NodeStore implements StoreOperations {
 
   async unmount(digest: string): Promise<void> {
     const path = this.#path(digest);
+    // With the mount its part of the page cache goes.
+    if (await isMountPoint(path)) await this.heat(digest).catch(() => undefined);
     unmountIfMounted(path);
     await rmdir(path).catch(ignoreMissing);
     // Where the store is away the next refresh does it.
@@ -80,7 +86,11 @@ export class NodeStore implements StoreOperations {
   }
 
   async heat(digest: string): Promise<LayerHeat> {
-    return measureHeat(digest, this.#path(digest));
+    return this.#heats.add(digest, await measureHeat(this.#path(digest), this.#onProgress));
+  }
+
+  async heats(): Promise<Readonly<Record<string, LayerHeat>>> {
+    return Object.fromEntries(await this.#heats.all());
   }
 
   async close(): Promise<void> {

@@ -48,8 +48,7 @@ export function parseImageReference(text: string): ImageReference {
     tag = "latest",
     digest,
   } = (text.length <= longestReference ? imageReference.exec(text)?.groups : undefined) ?? {};
-  if (path === "")
-    throw invalid(text, notAReference);
+  if (path === "") throw invalid(text, notAReference);
   const image = { name: registryName(host, path), version: digest ?? tag };
   if (image.name.length > longestName)
     throw invalid(text, `is too long: a name has at most ${longestName} characters`);

@@ -2,10 +2,22 @@
  * The process that touches the layer store for a daemon: a store on a network may stop answering, and whoever asks it then waits in
  * the kernel. Its daemon kills it when that takes too long. It ends with its daemon's channel.
  */
+import type { Problem } from "../../protocol/problem.ts";
 import { toProblem } from "../../protocol/problem-codec.ts";
 import { NodeStore } from "./node-store.ts";
-import type { StoreReply, StoreRequest } from "./store-process.ts";
-import type { NodeStoreOptions } from "./store-operations.ts";
+import type { NodeStoreOptions, StoreOperation } from "./store-operations.ts";
+
+export interface StoreRequest {
+  readonly id: number;
+  readonly operation: StoreOperation;
+  readonly argument: string | undefined;
+}
+
+export type StoreReply =
+  /** It is ready to work, or bytes arrive: it is not the store that makes a call last. */
+  | { readonly type: "progress" }
+  | { readonly type: "done"; readonly id: number; readonly result?: unknown }
+  | { readonly type: "failed"; readonly id: number; readonly problem: Problem };
 
 const options = JSON.parse(process.argv[2] ?? "") as NodeStoreOptions;
 const store = new NodeStore(options, () => reply({ type: "progress" }));

@@ -1,3 +1,4 @@
+import type { LayerHeat } from "../../protocol/layer.ts";
 import type { ResolvedImage } from "../provisioner.ts";
 
 /** How this node works with a store. Absolute paths, without symlinks. */
@@ -9,20 +10,10 @@ export interface NodeStoreOptions {
   readonly mounts: string;
   /** Of the node's copies of metadata, on its own disk. */
   readonly metadata: string;
+  /** File of what was seen of layers' heat. */
+  readonly heat: string;
   /** Of its leases: `<node>+<what tells nodes of that name apart>`. */
   readonly owner: string;
-}
-
-/** How much of a mounted layer was read here. */
-export interface LayerHeat {
-  readonly digest: string;
-  /** Regular files, and those of which something was read. */
-  readonly files: number;
-  readonly filesRead: number;
-  /** Bytes of all files. */
-  readonly bytes: number;
-  /** Of these in the page cache, at this sample. */
-  readonly residentBytes: number;
 }
 
 /** What is done with a store on behalf of a node, by a process of its own: see {@link StoreProcess}. */
@@ -36,8 +27,10 @@ export interface StoreOperations {
   remount(digest: string): Promise<void>;
   /** A sign of life, and the right leases. */
   refresh(): Promise<void>;
-  /** Of a mounted layer. */
+  /** Looks at a mounted layer. */
   heat(digest: string): Promise<LayerHeat>;
+  /** What was seen of layers before, by digest. */
+  heats(): Promise<Readonly<Record<string, LayerHeat>>>;
   /** Where no layer is mounted any more: takes the node's leases away. */
   close(): Promise<void>;
 }

@@ -2,21 +2,9 @@ import { fork, type ChildProcess } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { DSecError } from "../../protocol/errors.ts";
 import { fromProblem } from "../../protocol/problem-codec.ts";
-import type { Problem } from "../../protocol/problem.ts";
 import { systemClock, type Clock } from "../clock.ts";
+import type { StoreReply, StoreRequest } from "./store-child.ts";
 import type { NodeStoreOptions, StoreOperation, StoreOperations } from "./store-operations.ts";
-
-export interface StoreRequest {
-  readonly id: number;
-  readonly operation: StoreOperation;
-  readonly argument: string | undefined;
-}
-
-export type StoreReply =
-  /** It is ready to work, or bytes arrive: it is not the store that makes a call last. */
-  | { readonly type: "progress" }
-  | { readonly type: "done"; readonly id: number; readonly result?: unknown }
-  | { readonly type: "failed"; readonly id: number; readonly problem: Problem };
 
 interface Call {
   readonly resolve: (result: unknown) => void;

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { ExecList } from "../../protocol/exec.ts";
 import { LogLine } from "../../protocol/exec.ts";
+import { NodeLayerList } from "../../protocol/layer.ts";
 import { NodeName, SandboxId, SandboxRef } from "../../protocol/names.ts";
 import { NodeList, NodeRegistration, NodeStatus, ServerVersion } from "../../protocol/node.ts";
 import { Port, PortToken, PortTokenRequest } from "../../protocol/port.ts";
@@ -220,6 +221,13 @@ export const contracts = define({
     status: 200,
     answer: "ndjson",
     schema: WatchEvent,
+  },
+  listLayers: {
+    summary: "Layers that nodes use or used, who uses them, and how much of them was read",
+    query: z.strictObject({ heat: z.boolean().default(false) }),
+    status: 200,
+    answer: "json",
+    schema: NodeLayerList,
   },
   nodeStatus: { summary: "Status of this node", status: 200, answer: "json", schema: NodeStatus },
   nodeDoctor: { summary: "Status after fresh probes", status: 200, answer: "json", schema: NodeStatus },

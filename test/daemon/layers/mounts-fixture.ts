@@ -12,7 +12,9 @@ export function openStoreProcess(
 ): StoreProcess {
   const { directory = node.layerStore } = parts;
   const metadata = join(node.dataDir, "layer-metadata");
-  const store = new StoreProcess({ directory, create: false, mounts, metadata, owner: "n1+test" }, parts);
+  const heat = join(node.dataDir, "layer-heat.json");
+  const options = { directory, create: false, mounts, metadata, heat, owner: "n1+test" };
+  const store = new StoreProcess(options, parts);
   onTestFinished(() => store.close());
   return store;
 }

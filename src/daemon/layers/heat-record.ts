@@ -1,0 +1,47 @@
+import { readFile, rename, writeFile } from "node:fs/promises";
+import { z } from "zod";
+import { LayerHeat } from "../../protocol/layer.ts";
+
+/** Layers whose heat is remembered. */
+const mostLayers = 4096;
+
+const Heats = z.record(z.string(), LayerHeat);
+
+/** What was seen of layers' heat on this node, over restarts and for layers that are not mounted any more. */
+export class HeatRecord {
+  readonly #path: string;
+  #heats: Map<string, LayerHeat> | undefined;
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  async all(): Promise<ReadonlyMap<string, LayerHeat>> {
+    this.#heats ??= await this.#read();
+    return this.#heats;
+  }
+
+  /** Adds a look. @returns it with the highest peak so far */
+  async add(digest: string, sample: LayerHeat): Promise<LayerHeat> {
+    this.#heats ??= await this.#read();
+    const peakBytes = Math.max(sample.peakBytes, this.#heats.get(digest)?.peakBytes ?? 0);
+    const heat = { ...sample, peakBytes };
+    this.#heats.delete(digest);
+    this.#heats.set(digest, heat);
+    const [oldest] = this.#heats.keys();
+    if (oldest !== undefined && this.#heats.size > mostLayers) this.#heats.delete(oldest);
+    const partial = `${this.#path}.${process.pid}`;
+    await writeFile(partial, JSON.stringify(Object.fromEntries(this.#heats)), { mode: 0o600 });
+    await rename(partial, this.#path);
+    return heat;
+  }
+
+  async #read(): Promise<Map<string, LayerHeat>> {
+    try {
+      return new Map(Object.entries(Heats.parse(JSON.parse(await readFile(this.#path, "utf8")))));
+    } catch {
+      // Never written, or by a process that was killed: it is a statistic.
+      return new Map();
+    }
+  }
+}
