@@ -15,6 +15,7 @@ import { SandboxGate } from "./network/sandbox-gate.ts";
 import { SandboxNetwork, type NetworkLease } from "./network/sandbox-network.ts";
 import type { SandboxPolicies } from "./network/sandbox-policies.ts";
 import type { NameServer } from "./network/gate/name-server.ts";
+import { findingOf, need, openPart, type Part } from "./node-part.ts";
 import type { ComposedRoot, PreparedSandbox, Provisioner, ResolvedImage } from "./provisioner.ts";
 import { openScratch, type Finding } from "./resources/open-scratch.ts";
 import { throwIfCancelled } from "./resources/program.ts";
@@ -44,9 +45,6 @@ interface Networking {
   readonly network: SandboxNetwork;
   readonly gate: SandboxGate;
 }
-
-/** A part of the node that works, or why it does not. */
-type Part<T> = { readonly value: T } | { readonly error: DSecError };
 
 const SandboxRecord = z.object({
   layers: z.array(z.string()),
@@ -115,19 +113,21 @@ export class LocalProvisioner implements Provisioner {
         [findingOf(error)],
       );
     }
-    const layers = await open("layer mounts", () => LayerMounts.open(store.store, join(runDir, "layers")));
+    const layers = await openPart("layer mounts", () =>
+      LayerMounts.open(store.store, join(runDir, "layers")),
+    );
     if ("value" in layers) store.onRenewed(() => layers.value.renew());
     const [absence, roots, scratch, network] = await Promise.all([
       store.start(),
-      open("roots of sandboxes", () => OverlayRoots.open(runDir)),
-      open("scratch file system", () =>
+      openPart("roots of sandboxes", () => OverlayRoots.open(runDir)),
+      openPart("scratch file system", () =>
         openScratch({
           dataDir: options.dataDir,
           runDir,
           allowUnlimited: options.allowUnlimitedDisk ?? false,
         }),
       ),
-      open("network of sandboxes", () => openNetwork(runDir, options)),
+      openPart("network of sandboxes", () => openNetwork(runDir, options)),
     ]);
     const findings = [layers, roots, scratch, network].flatMap((part) =>
       "error" in part ? [findingOf(part.error)] : [],
@@ -359,33 +359,6 @@ async function openNetwork(runDir: string, options: LocalProvisionerOptions): Pr
     await network.close({ everything: false });
     throw error;
   }
-}
-
-async function open<T>(name: string, work: () => Promise<T>): Promise<Part<T>> {
-  try {
-    return { value: await work() };
-  } catch (error) {
-    if (error instanceof DSecError) return { error };
-    return { error: new DSecError("backend_unavailable", `the ${name} cannot be set up`, { cause: error }) };
-  }
-}
-
-function need<T>(part: Part<T>): T {
-  if ("value" in part) return part.value;
-  throw part.error;
-}
-
-const fixes: Partial<Record<DSecError["code"], string>> = {
-  address_in_use: "dsec up --network-range RANGE",
-  backend_unavailable: "npm run setup",
-  permission_denied: "run the daemon as root",
-};
-
-function findingOf(error: DSecError): Finding {
-  const messages: string[] = [];
-  for (let part: unknown = error; part instanceof Error; part = part.cause) messages.push(part.message);
-  const fix = fixes[error.code];
-  return { level: "error", message: messages.join(": "), ...(fix !== undefined && { fix }) };
 }
 
 function readLink(directory: string): string {
