@@ -2,6 +2,7 @@
 #include "content.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,7 +19,7 @@ static uint64_t head, tail, told;
 static const uint8_t *ready;
 static struct sha256 hash;
 static uint32_t sum;
-static bool hashing, summing;
+static bool hashing, summing, direct;
 
 void content_begin(const struct file_request *request)
 {
@@ -80,6 +81,22 @@ static bool is_zero(const uint8_t *bytes, size_t length)
 /* Bytes from `at` on up to the next multiple of HOLE, or the end. */
 static size_t block_length(uint64_t offset, size_t left) { return min_size(HOLE - offset % HOLE, left); }
 
+void content_direct(int fd) { direct = fcntl(fd, F_SETFL, O_DIRECT) == 0; }
+
+static ssize_t write_part(int fd, const uint8_t *bytes, size_t length, uint64_t offset)
+{
+	if (direct && ((uintptr_t)bytes | length | offset) % HOLE == 0) {
+		ssize_t put = pwrite(fd, bytes, length, (off_t)offset);
+		if (put >= 0 || errno != EINVAL)
+			return put;
+	}
+	/* A file's last bytes are no whole block, and some file systems want larger ones. */
+	if (direct)
+		fcntl(fd, F_SETFL, 0);
+	direct = false;
+	return pwrite(fd, bytes, length, (off_t)offset);
+}
+
 int sparse_write(int fd, const uint8_t *bytes, size_t length, uint64_t offset)
 {
 	while (length > 0) {
@@ -92,7 +109,7 @@ int sparse_write(int fd, const uint8_t *bytes, size_t length, uint64_t offset)
 				run += more;
 			}
 			for (size_t done = 0; done < run;) {
-				ssize_t put = pwrite(fd, bytes + done, run - done, (off_t)(offset + done));
+				ssize_t put = write_part(fd, bytes + done, run - done, offset + done);
 				if (put < 0 && errno == EINTR)
 					continue;
 				if (put < 0)

@@ -15,7 +15,7 @@ struct content_ring {
 	_Atomic uint64_t wanted; /* what the child sleeps for: so many bytes, or a change of state; 0 while it works */
 	uint8_t check[32]; /* a hash or a sum of everything, as the host has told it */
 	size_t check_length;
-	uint8_t bytes[CONTENT_WINDOW];
+	_Alignas(4096) uint8_t bytes[CONTENT_WINDOW]; /* as writes past the page cache want it */
 };
 
 /* NULL when there is no memory. */

@@ -82,6 +82,8 @@ static _Noreturn void run_write(const struct file_request *request)
 	    !(S_ISLNK(old.st_mode) && request->flags & FILE_NO_FOLLOW))
 		answer_refuse(E_SYSTEM, S_ISDIR(old.st_mode) ? EISDIR : EINVAL);
 	int fd = answer_check(openat(directory, temporary_name(directory), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+	if (request->flags & FILE_DIRECT)
+		content_direct(fd);
 	uint8_t started[13] = { F_STARTED };
 	content_begin(request);
 	answer(started, sizeof started);

@@ -12,7 +12,8 @@ enum {
 	/* With the content's end comes what it is checked by. */
 	FILE_HASHED = 8,  /* its SHA-256 */
 	FILE_SUMMED = 16, /* its CRC-32 */
-	FILE_FLAGS = 31,
+	FILE_DIRECT = 32, /* write: past the page cache, where that can be */
+	FILE_FLAGS = 63,
 };
 
 struct content_ring;

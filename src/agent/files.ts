@@ -31,6 +31,7 @@ const NO_FOLLOW = 2;
 const OWNERS = 4;
 const HASHED = 8;
 const SUMMED = 16;
+const DIRECT = 32;
 /** Bytes of a file or an archive that may be under way; nothing inside keeps them meanwhile. */
 const READ_WINDOW = 1_048_576;
 const PATH_MAX = 4095;
@@ -91,7 +92,7 @@ export class AgentFiles implements GuestFiles {
     if (options.gid !== undefined) fields.u32(Field.gid, options.gid);
     if (options.size !== undefined) fields.u64(Field.length, options.size);
     if (options.mtimeMs !== undefined) fields.i64(Field.mtime, BigInt(Math.round(options.mtimeMs * 1e6)));
-    await this.#send(fields, about("write", path), content, options, 0);
+    await this.#send(fields, about("write", path), content, options, options.direct ? DIRECT : 0);
   }
 
   async archive(

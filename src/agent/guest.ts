@@ -116,6 +116,8 @@ export interface GuestWriteOptions extends GuestContentOptions {
   readonly size?: number;
   /** Milliseconds since the epoch; now by default. */
   readonly mtimeMs?: number;
+  /** Whether it is to be written past the page cache, where that can be. */
+  readonly direct?: boolean;
 }
 
 export interface GuestReadOptions {

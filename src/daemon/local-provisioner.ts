@@ -297,6 +297,7 @@ export class LocalProvisioner implements Provisioner {
         await need(this.#roots).detach(id);
         lease?.detach();
       },
+      prefersDirectWrites: scratch?.prefersDirectWrites ?? false,
       diskUsage: async () => (await scratch?.usage()) ?? 0,
       diskFull: async () => (await scratch?.full()) ?? false,
       release: () => {

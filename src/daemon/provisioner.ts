@@ -32,6 +32,8 @@ export interface PreparedSandbox {
   readonly network?: PreparedNetwork;
   /** To be called once the backend has started: unmounts the root from the daemon's view and lets go of the namespace; both live on with the sandbox. */
   started(): Promise<void>;
+  /** Whether a large file is better written past the page cache. */
+  readonly prefersDirectWrites: boolean;
   /** Bytes written by the sandbox so far. */
   diskUsage(): Promise<number>;
   /** Whether the disk limit has been reached. */

@@ -56,6 +56,16 @@ describe("the content of an upload", () => {
     });
   });
 
+  test.for([0, 1, 4096, 262_144, 1_048_577, 3_000_003])(
+    "of %i bytes is what was sent where it is written past the page cache, holes and last bytes included",
+    async (length) => {
+      const content = randomBytes(length);
+      content.subarray(200_000, 500_000).fill(0);
+      await connection.files.write(`${root}/f`, inParts(content, 70_000), { direct: true, size: length });
+      expect(readFileSync(`${root}/f`).equals(content)).toBe(true);
+    },
+  );
+
   test.for([0, 1, 15, 16, 63, 64, 65, 127, 128, 1000, 300_001])(
     "of %i bytes is checked by its sum",
     async (length) => {

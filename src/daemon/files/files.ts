@@ -39,16 +39,23 @@ export class Files {
     }
   }
 
-  /** Takes a content in. What is left of it after a failure passes by unread. */
+  /**
+   * Takes a content in. What is left of it after a failure passes by unread.
+   * @param work its `prefersDirectWrites`: whether a large file is better written past the page cache
+   */
   async upload<N extends ContentRoute, T>(
     call: StreamCall<N>,
-    work: (files: GuestFiles, content: RequestContent, signal: AbortSignal) => Promise<T>,
+    work: (
+      files: GuestFiles,
+      content: RequestContent,
+      given: { readonly signal: AbortSignal; readonly prefersDirectWrites: boolean },
+    ) => Promise<T>,
   ): Promise<T> {
     try {
-      return await this.#transfer(call, async (files, transfer) => {
+      return await this.#transfer(call, async (files, transfer, prefersDirectWrites) => {
         const content = new RequestContent(call.request, transfer);
         try {
-          return await work(files, content, transfer.signal);
+          return await work(files, content, { signal: transfer.signal, prefersDirectWrites });
         } catch (error) {
           content.discard();
           throw error;
@@ -72,7 +79,7 @@ export class Files {
 
   async #transfer<N extends ContentRoute, T>(
     call: StreamCall<N>,
-    work: (files: GuestFiles, transfer: Transfer) => Promise<T>,
+    work: (files: GuestFiles, transfer: Transfer, prefersDirectWrites: boolean) => Promise<T>,
   ): Promise<T> {
     const { clock, sandboxes, activity, transferStallMs: stallMs } = this.#parts;
     const entry = await reach(sandboxes, call.params["ref"] ?? "");
@@ -80,7 +87,7 @@ export class Files {
     const used = (): void => activity.used(entry);
     using transfer = new Transfer({ clock, stallMs, gone: call.signal, used });
     try {
-      return await work(guest.files, transfer);
+      return await work(guest.files, transfer, entry.prepared?.prefersDirectWrites ?? false);
     } catch (error) {
       throw explained(entry, error);
     }

@@ -11,6 +11,9 @@ import type { Files } from "../files/files.ts";
 const trailerNames = 2048;
 const bodyNames = 65_536;
 
+/** Bytes from which on a file may be written past the page cache: below, waiting for the disk is what would be felt. */
+const largeBytes = 67_108_864;
+
 /** The routes of files and archives. */
 export function serveFiles(server: WireServer, { files }: { readonly files: Files }): void {
   server.handle("statFile", async ({ params, query }) =>
@@ -58,7 +61,7 @@ function serveContents(server: WireServer, files: Files): void {
   server.handleStream("writeFile", async (call) => {
     const { mode, uid, gid, mtimeMs, size, sha256, parents } = call.query;
     const path = guestPath(call.query);
-    const written = await files.upload(call, async (guest, content, signal): Promise<FileWritten> => {
+    const written = await files.upload(call, async (guest, content, given): Promise<FileWritten> => {
       if (parents)
         await guest.mkdir(Buffer.from(dirname(Buffer.from(path).toString("latin1")), "latin1"), {
           parents: true,
@@ -70,7 +73,8 @@ function serveContents(server: WireServer, files: Files): void {
         ...(mtimeMs === undefined ? {} : { mtimeMs }),
         ...(size === undefined ? {} : { size }),
         ...hashes(sha256, content.checkAtEnd),
-        signal,
+        direct: given.prefersDirectWrites && size !== undefined && size >= largeBytes,
+        signal: given.signal,
       });
       return { size: content.size };
     });
@@ -93,7 +97,7 @@ function serveContents(server: WireServer, files: Files): void {
   );
   server.handleStream("writeArchive", async (call) => {
     const { owners, uid, gid, sha256 } = call.query;
-    const written = await files.upload(call, async (guest, content, signal): Promise<ArchiveResult> => {
+    const written = await files.upload(call, async (guest, content, { signal }): Promise<ArchiveResult> => {
       const result = await guest.extract(guestPath(call.query), content, {
         owners,
         ...(uid === undefined ? {} : { uid }),

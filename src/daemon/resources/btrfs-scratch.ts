@@ -94,6 +94,7 @@ export class BtrfsScratch implements Scratch {
     const used = () => readNumber(group, "referenced") + readNumber(group, "rsv_data");
     return {
       path,
+      prefersDirectWrites: true,
       usage: async () => used(),
       full: async () => {
         const limit = readNumber(group, "max_referenced");

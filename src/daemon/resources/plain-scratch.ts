@@ -39,6 +39,7 @@ export class PlainScratch implements Scratch {
     const path = join(this.#root, id);
     return {
       path,
+      prefersDirectWrites: false,
       usage: async () => 0,
       full: async () => false,
       destroy: () => rm(path, { recursive: true, force: true, maxRetries: 3 }),

@@ -3,6 +3,8 @@
 /** One sandbox's writable data. */
 export interface ScratchDirectory {
   readonly path: string;
+  /** Whether a large file is better written past the page cache, which costs more to fill than the disk to write. */
+  readonly prefersDirectWrites: boolean;
   /** Bytes written, those not yet on disk included. */
   usage(): Promise<number>;
   /** Whether the limit has been reached: a program that went on writing was refused. */
