@@ -5,7 +5,7 @@ import { DSecError } from "../protocol/errors.ts";
 import { configPath } from "../sdk/config.ts";
 import type { Settings } from "../sdk/settings.ts";
 import { parseSeconds } from "./duration.ts";
-import { choice, parseCount, parseNumber, text, value } from "./option.ts";
+import { choice, many, parseCount, parseNumber, text, value } from "./option.ts";
 import type { OptionValues } from "./option.ts";
 import { defined } from "./sandbox-options.ts";
 import { parseMebibytes } from "./size.ts";
@@ -20,6 +20,11 @@ export const nodeOptions = {
   registries: text(
     "--registries <file>",
     "what registries' names stand for in policies; registries.yaml beside the config file unless given",
+  ),
+  nameServers: many(
+    "--name-server <address>",
+    "asked for sandboxes' names instead of the node's own: address or address:port; may be repeated",
+    (given) => given,
   ),
   caBundle: text("--ca-bundle <file>", "authorities that sandboxes trust beside their image's, PEM"),
   dockerSocket: text("--docker-socket <path>", "socket of the Docker daemon"),
@@ -71,6 +76,7 @@ export function nodeSettings(
     ...defined({
       layerStore: storeOf(values.layerStore),
       networkRange: values.networkRange,
+      nameServers: values.nameServers.length === 0 ? undefined : [...values.nameServers],
       caBundle: values.caBundle === undefined ? undefined : resolve(values.caBundle),
       dockerSocket: values.dockerSocket,
       maxSandboxes: values.maxSandboxes,

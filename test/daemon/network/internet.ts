@@ -84,6 +84,11 @@ export class Internet implements AsyncDisposable {
     return `${this.#prefix}.${number}`;
   }
 
+  /** Of its namespace, for further servers. */
+  get netnsPath(): string {
+    return `/proc/${this.#child.pid}/ns/net`;
+  }
+
   /** All of its addresses. */
   get network(): string {
     return `${this.#prefix}.0/24`;

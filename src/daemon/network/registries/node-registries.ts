@@ -11,7 +11,7 @@ import type { NodeConfiguration } from "./configured-mirror.ts";
 import { Mirrors } from "./cutoff/mirrors.ts";
 import { npmMirror } from "./npm-mirror-setting.ts";
 import { pipMirror } from "./pip-mirror-setting.ts";
-import type { Registries, Registry } from "./registry.ts";
+import { type Registries, type Registry, standsFor } from "./registry.ts";
 import { readRegistryFile } from "./registry-file.ts";
 import type { RegistryHome } from "./package-manager-environment.ts";
 
@@ -102,13 +102,16 @@ export class NodeRegistries {
 
   /** Registries that are not where package managers look by themselves. */
   get homes(): readonly RegistryHome[] {
-    return [...this.#configured].flatMap(([name, { upstream, cutoff, source }]) => {
+    return [...this.#configured].flatMap(([name, registry]) => {
+      const { upstream, cutoff, source } = registry;
       if (cutoff !== undefined) {
         const port = this.#served.get(name);
         const path = name === "pypi" ? "simple/" : "";
         return port === undefined ? [] : [{ name, url: `http://${this.#host ?? ""}:${port}/${path}` }];
       }
-      return source === "built-in" || upstream === undefined ? [] : [{ name, url: withoutUser(upstream) }];
+      if (source === "built-in" || upstream === undefined) return [];
+      // The operator may have named other hosts and no URL.
+      return standsFor(registry, new URL(upstream).hostname) ? [{ name, url: withoutUser(upstream) }] : [];
     });
   }
 

@@ -66,7 +66,7 @@ function parseRegistries(path: string, content: string, base: Registries): Regis
   const table = new Map(base);
   // An empty file, or one of comments.
   if (document.contents === null) return table;
-  const parsed = RegistryFile.safeParse(document.toJS({ maxAliasCount: 0 }));
+  const parsed = RegistryFile.safeParse(contentOf(document, fail));
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
     const at = issue?.path ?? [];
@@ -87,6 +87,15 @@ function parseRegistries(path: string, content: string, base: Registries): Regis
     table.set(name, registry);
   }
   return table;
+}
+
+/** @param fail is told of a document that is small in writing only */
+function contentOf(document: Document.Parsed, fail: (message: string, offset: number) => never): unknown {
+  try {
+    return document.toJS({ maxAliasCount: 100 });
+  } catch (error) {
+    return fail(error instanceof Error ? error.message : String(error), 0);
+  }
 }
 
 /** An entry that names hosts names all of them. */

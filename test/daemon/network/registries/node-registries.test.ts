@@ -85,7 +85,9 @@ test("a mirror that cannot listen leaves its name standing for nothing, and is a
 
 test("package managers are sent to mirrors whose name the policy allows, never with the node's password", async () => {
   const { registries } = await open(
-    "npm: {domains: [npm.example], upstream: 'http://user:secret@npm.example:4873/'}\n",
+    "npm: {domains: [npm.example], upstream: 'http://user:secret@npm.example:4873/'}\n" +
+      // Hosts without a URL: nobody can be sent there.
+      "pypi: {domains: [py.example]}\n",
   );
   const environment = (rules: Record<string, boolean>) =>
     packageManagerEnvironment(registries.homes, policyWith(undefined, rules));

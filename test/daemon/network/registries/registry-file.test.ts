@@ -12,6 +12,9 @@ async function read(content: string) {
   return (name: string) => table?.get(name);
 }
 
+/** Small in writing only. */
+const bomb = `a: &a0 [x]\n${Array.from({ length: 9 }, (_, level) => `l${level}: &a${level + 1} [${Array<string>(9).fill(`*a${level}`).join(", ")}]\n`).join("")}`;
+
 describe("an operator's file of registries", () => {
   test("adds names, and replaces what it says of those that are known", async () => {
     const found = await read(
@@ -80,6 +83,13 @@ describe("an operator's file of registries", () => {
     await expect(read(content)).rejects.toMatchObject({
       code: "config_invalid",
       message: expect.stringContaining(message) as string,
+    });
+  });
+
+  test("that is small in writing only is refused", async () => {
+    await expect(read(bomb)).rejects.toMatchObject({
+      code: "config_invalid",
+      message: expect.stringContaining("registries.yaml:1:1: Excessive alias count") as string,
     });
   });
 

@@ -26,13 +26,25 @@ export interface Verdaccio extends AsyncDisposable {
   publish(name: string, releases: readonly TestRelease[]): Promise<void>;
 }
 
-/** Starts one on loopback; resolves when it answers. */
-export async function startVerdaccio(): Promise<Verdaccio> {
+export interface VerdaccioOptions {
+  /** Of a network namespace; the test's own without it. */
+  readonly netnsPath?: string;
+  readonly host?: string;
+  /** Any that is free on loopback without it. */
+  readonly port?: number;
+}
+
+/** Starts one; resolves when it answers. */
+export async function startVerdaccio({
+  netnsPath,
+  host = "127.0.0.1",
+  ...options
+}: VerdaccioOptions = {}): Promise<Verdaccio> {
   const directory = await mkdtemp(join(tmpdir(), "dsec-verdaccio-"));
   const storage = join(directory, "storage");
   const config = join(directory, "config.yaml");
-  const port = await freePort();
-  const url = `http://127.0.0.1:${port}/`;
+  const port = options.port ?? (await freePort());
+  const url = `http://${host}:${port}/`;
   await writeFile(
     config,
     JSON.stringify({
@@ -43,7 +55,9 @@ export async function startVerdaccio(): Promise<Verdaccio> {
       log: { type: "stdout", level: "fatal" },
     }),
   );
-  const child = spawn(process.execPath, [program, "--config", config, "--listen", `127.0.0.1:${port}`], {
+  const enter = netnsPath === undefined ? [] : ["nsenter", `--net=${netnsPath}`];
+  const [first, ...argv] = [...enter, process.execPath, program, "--config", config];
+  const child = spawn(first, [...argv, "--listen", `${host}:${port}`], {
     stdio: ["ignore", "ignore", "inherit"],
   });
   const ended = once(child, "exit");

@@ -10,7 +10,7 @@ const maxPerClient = 64;
 const maxConnections = 8192;
 const longestPath = 1024;
 /** Milliseconds without a byte taken after which a client is given up. */
-const clientStallMs = 60_000;
+const clientStallMs = 120_000;
 
 /** Serves a mirror to sandboxes: reading only, and without TLS, as nothing lies between them and their node. */
 export class MirrorServer {

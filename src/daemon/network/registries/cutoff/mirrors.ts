@@ -13,6 +13,7 @@ const heapMb = 1024;
 /** The mirrors of the registries with a cut-off, in a thread that is there once one is asked for. */
 export class Mirrors {
   readonly #pending: Pending[] = [];
+  readonly #served = new Map<string, { readonly key: string; readonly port: number }>();
   readonly #lost: (error: Error) => void;
   #worker: Worker | undefined;
 
@@ -21,16 +22,29 @@ export class Mirrors {
     this.#lost = lost;
   }
 
-  /** Serves a registry, in place of what was served under its name. @returns its port @throws DSecError `backend_unavailable` */
+  /**
+   * Serves a registry, in place of what was served under its name; one that is served so already goes on undisturbed.
+   * @returns its port
+   * @throws DSecError `backend_unavailable`
+   */
   async serve(plan: MirrorPlan): Promise<number> {
+    const { port: wanted, ...content } = plan;
+    const key = JSON.stringify(content);
+    const known = this.#served.get(plan.name);
+    if (known?.key === key && (wanted === 0 || wanted === known.port)) return known.port;
+    this.#served.delete(plan.name);
     const { port, failure } = await this.#ask({ type: "serve", plan });
-    if (port !== undefined) return port;
+    if (port !== undefined) {
+      this.#served.set(plan.name, { key, port });
+      return port;
+    }
     throw new DSecError("backend_unavailable", `the cut-off of ${plan.name} cannot be served`, {
       cause: new Error(failure),
     });
   }
 
   async end(name: string): Promise<void> {
+    this.#served.delete(name);
     if (this.#worker !== undefined) await this.#ask({ type: "end", name });
   }
 
@@ -64,6 +78,7 @@ export class Mirrors {
       failure = error instanceof Error ? error : new Error(String(error));
     });
     worker.on("exit", () => {
+      this.#served.clear();
       for (const { reject } of this.#pending.splice(0)) reject(failure);
       if (this.#worker !== worker) return;
       this.#worker = undefined;

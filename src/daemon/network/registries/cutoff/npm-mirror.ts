@@ -70,7 +70,8 @@ export class NpmMirror implements Mirror {
   async #tarball(name: string, file: string): Promise<MirrorAnswer> {
     const source = (await this.#find(name))?.tarballs.get(file);
     if (source === undefined) return missing(`${file} of ${name} had not been published`);
-    const url = this.#upstream.urlOf(source);
+    // Many mirrors leave in their documents what the public registry said.
+    const url = this.#upstream.nearest(new URL(source));
     return { kind: "file", file: await this.#files.get(url.href, () => this.#upstream.open(url)) };
   }
 

@@ -55,8 +55,8 @@ export function packumentAt(
   const times = objectOf(whole["time"]);
   if (Object.keys(all).length > 0 && Object.keys(times).length === 0)
     throw new DSecError("protocol_error", "the registry does not tell when versions were published");
-  const versions: Record<string, JsonObject> = {};
-  const time: Record<string, string> = {};
+  const versions = new Map<string, JsonObject>();
+  const time = new Map<string, string>();
   const tarballs = new Map<string, string>();
   let [created, modified] = [Number.POSITIVE_INFINITY, 0];
   for (const [version, value] of Object.entries(all)) {
@@ -70,19 +70,19 @@ export function packumentAt(
     const file = source === undefined ? undefined : fileName(source);
     if (source === undefined || file === undefined) continue;
     tarballs.set(file, source);
-    versions[version] = { ...manifest, dist: { ...dist, tarball: tarballUrl(file) } };
-    time[version] = published;
+    versions.set(version, { ...manifest, dist: { ...dist, tarball: tarballUrl(file) } });
+    time.set(version, published);
     [created, modified] = [Math.min(created, at), Math.max(modified, at)];
   }
   if (tarballs.size === 0) return undefined;
   const document = {
     ...Object.fromEntries(Object.entries(whole).filter(([key]) => !tellsOfLater.includes(key))),
     "dist-tags": tagsAt(objectOf(whole["dist-tags"]), versions),
-    versions,
+    versions: Object.fromEntries(versions),
     time: {
       created: new Date(created).toISOString(),
       modified: new Date(modified).toISOString(),
-      ...time,
+      ...Object.fromEntries(time),
     },
   };
   return { document, tarballs };
@@ -106,32 +106,32 @@ export function shortPackument({ document }: Packument): JsonObject {
 }
 
 /** As npm's own `--before`: the newest visible version up to the one that the tag leads to; `latest` always leads somewhere. */
-function tagsAt(tags: JsonObject, versions: Readonly<Record<string, JsonObject>>): Record<string, string> {
-  const visible = Object.keys(versions)
+function tagsAt(tags: JsonObject, versions: ReadonlyMap<string, JsonObject>): JsonObject {
+  const visible = [...versions.keys()]
     .flatMap((text) => parseVersion(text) ?? [])
     .toSorted(compareVersions)
     .toReversed();
-  const result: Record<string, string> = {};
+  const result = new Map<string, string>();
   for (const [tag, value] of Object.entries(tags)) {
     const text = textOf(value) ?? "";
     const target = parseVersion(text);
-    const chosen =
-      versions[text] === undefined ? target && newestUpTo(target, visible, versions)?.text : text;
-    if (chosen !== undefined) result[tag] = chosen;
+    const chosen = versions.has(text) ? text : target && newestUpTo(target, visible, versions)?.text;
+    if (chosen !== undefined) result.set(tag, chosen);
   }
-  const latest = result["latest"] ?? visible.find(isRelease)?.text ?? visible[0]?.text;
-  return { ...result, ...(latest !== undefined && { latest }) };
+  const latest = result.get("latest") ?? visible.find(isRelease)?.text ?? visible[0]?.text;
+  if (latest !== undefined) result.set("latest", latest);
+  return Object.fromEntries(result);
 }
 
 function newestUpTo(
   target: Version,
   newestFirst: readonly Version[],
-  versions: Readonly<Record<string, JsonObject>>,
+  versions: ReadonlyMap<string, JsonObject>,
 ): Version | undefined {
   const fitting = newestFirst.filter(
     (version) => compareVersions(version, target) <= 0 && (isRelease(version) || !isRelease(target)),
   );
-  return fitting.find(({ text }) => versions[text]?.["deprecated"] === undefined) ?? fitting[0];
+  return fitting.find(({ text }) => versions.get(text)?.["deprecated"] === undefined) ?? fitting[0];
 }
 
 function isRelease({ prerelease }: Version): boolean {

@@ -63,7 +63,7 @@ export class PypiMirror implements Mirror {
   async #file(project: string, file: string): Promise<MirrorAnswer> {
     const source = (await this.#find(project))?.files.get(file);
     if (source === undefined) return missing(`${file} of ${project} had not been uploaded`);
-    const url = this.#upstream.urlOf(source);
+    const url = new URL(source);
     return { kind: "file", file: await this.#files.get(url.href, () => this.#upstream.open(url)) };
   }
 

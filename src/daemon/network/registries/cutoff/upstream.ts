@@ -2,6 +2,7 @@ import { Agent as HttpAgent, type IncomingMessage, request as httpRequest } from
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
 import { createGunzip } from "node:zlib";
 import { DSecError } from "../../../../protocol/errors.ts";
+import { matchesDomain } from "../registry.ts";
 
 export interface UpstreamOptions {
   /** Base URL of the registry, ending in `/`. May hold a user and password. */
@@ -52,9 +53,8 @@ export class Upstream {
     };
   }
 
-  /** A URL of the registry's documents; one that leads elsewhere is taken as a path of the registry's own host. */
-  urlOf(text: string): URL {
-    const url = new URL(text, this.base);
+  /** One that leads elsewhere is taken as a path of the registry's own host. */
+  nearest(url: URL): URL {
     return this.#leadsTo(url) ? url : new URL(`${url.pathname}${url.search}`, this.base);
   }
 
@@ -65,6 +65,11 @@ export class Upstream {
   async open(url: URL, headers: Readonly<Record<string, string>> = {}): Promise<IncomingMessage> {
     let next = url;
     for (let hop = 0; hop <= maxRedirects; hop += 1) {
+      if (!this.#leadsTo(next))
+        throw new DSecError(
+          "forbidden",
+          `the registry leads on to ${next.hostname}, which its name does not stand for: add it to the registry's domains`,
+        );
       const answer = await this.#ask(next, headers);
       const { statusCode: status = 0 } = answer;
       if (status === 200 || status === 304) return answer;
@@ -73,11 +78,6 @@ export class Upstream {
       if (![301, 302, 303, 307, 308].includes(status) || location === undefined)
         throw new UpstreamStatus(status);
       next = new URL(location, next);
-      if (!this.#leadsTo(next))
-        throw new DSecError(
-          "forbidden",
-          `the registry leads on to ${next.hostname}, which its name does not stand for: add it to the registry's domains`,
-        );
     }
     throw new DSecError("protocol_error", "the registry leads in circles");
   }
@@ -155,8 +155,6 @@ export class Upstream {
   #leadsTo(url: URL): boolean {
     if (url.protocol !== "https:" && url.protocol !== this.base.protocol) return false;
     if (url.host === this.base.host) return true;
-    return this.#domains.some((domain) =>
-      domain.startsWith("*.") ? url.hostname.endsWith(domain.slice(1)) : url.hostname === domain,
-    );
+    return this.#domains.some((domain) => matchesDomain(domain, url.hostname));
   }
 }
