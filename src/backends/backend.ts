@@ -9,6 +9,7 @@ import type {
   BackendKind,
   EndReason,
   Engine,
+  PullPolicy,
   ResourceClass,
   Simulation,
   Usage,
@@ -50,7 +51,8 @@ export interface Limits {
 export type PreparedRoot =
   /** A mounted, writable directory. The backend may rely on it only until {@link Backend.start} returns: the daemon then unmounts it from its own view. */
   | { readonly type: "directory"; readonly path: string }
-  | { readonly type: "image"; readonly reference: string }
+  /** `pull`: as docker's; `missing` without it. */
+  | { readonly type: "image"; readonly reference: string; readonly pull?: PullPolicy }
   | { readonly type: "none" };
 
 export interface PreparedNetwork {

@@ -21,6 +21,9 @@ import { defineVerb } from "./verb.ts";
 /** Milliseconds to wait for the end of a sandbox whose command has ended. */
 const endMs = 10_000;
 
+/** Seconds until it must run: an image may have to be fetched. As long as a coordinator waits. */
+const createSeconds = 600;
+
 const runOptions = {
   detach: flag("-d, --detach", "print the sandbox's id and do not wait; the command's output is recorded"),
   interactive: flag("-i, --interactive", "give the command this stdin; null stdin otherwise"),
@@ -38,6 +41,8 @@ export const run = defineVerb({
     "With a command: runs it, and the sandbox ends with it; exits with the command's own code. Flags stand before\n" +
     "IMAGE, everything after it is the command. Without a command the sandbox holds only the agent and waits for\n" +
     "`dsec exec` until it is stopped or its time is up; its id is printed.\n" +
+    "IMAGE is the first of: a published layer, an imported image, an image of the Docker daemon, what its registry has\n" +
+    "(imported then, once per node); --pull never leaves the registry out, --pull always asks it first and alone.\n" +
     "Records of ended sandboxes are kept for a while, so that logs and exit codes can be read; --rm forgets them at once.\n" +
     "Sizes: a plain number is bytes; k, m, g, t are powers of 1,024. Durations: a plain number is seconds.",
   operands: "<image> [command...]",
@@ -87,7 +92,7 @@ async function untilCreated(
     dispose();
   });
   try {
-    const sandbox = await fleet.createSandbox(spec);
+    const sandbox = await fleet.createSandbox(spec, { timeout: createSeconds });
     if (interruptedBy === undefined) return { sandbox };
     await sandbox.remove();
     return { interruptedBy };

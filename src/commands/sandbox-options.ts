@@ -1,10 +1,10 @@
 import { readFile } from "node:fs/promises";
 import { DSecError } from "../protocol/errors.ts";
-import type { Engine, ResourceClass, SandboxSpecInput } from "../protocol/sandbox.ts";
+import type { Engine, PullPolicy, ResourceClass, SandboxSpecInput } from "../protocol/sandbox.ts";
 import { parseSeconds } from "./duration.ts";
 import type { Io } from "./io.ts";
 import { parseEnvFile, parseEnvSetting, parseKeyValue } from "./key-value.ts";
-import { choice, many, parseCount, parseNumber, text, value } from "./option.ts";
+import { choice, flag, many, parseCount, parseNumber, text, value } from "./option.ts";
 import type { OptionValues } from "./option.ts";
 import { backendOption } from "./selection.ts";
 import { parseMebibytes } from "./size.ts";
@@ -44,6 +44,15 @@ export const sandboxOptions = {
     "latency-sensitive",
     "best-effort",
   ]),
+  pull: choice<PullPolicy>(
+    "--pull <policy>",
+    "missing|always|never: when the image is looked for in its registry; missing unless given",
+    ["missing", "always", "never"],
+  ),
+  entrypoint: flag(
+    "--entrypoint",
+    "start the image's own entrypoint as a service beside it, with its output recorded",
+  ),
   backend: backendOption,
   engine: choice<Engine>("--engine <engine>", "runc|docker; unless given, the one that has the image", [
     "runc",
@@ -79,6 +88,8 @@ export async function specOf(
       hostname: values.hostname,
       backend: values.backend,
       engine: values.engine,
+      pull: values.pull,
+      entrypoint: values.entrypoint ? true : undefined,
       initUser: values.user,
       workdir: values.workdir,
       memoryMb: values.memory,

@@ -18,6 +18,7 @@ import type { LiveExec } from "./exec/live-exec.ts";
 import { Recordings } from "./exec/recordings.ts";
 import type { Journal } from "./journal/journal.ts";
 import { Files } from "./files/files.ts";
+import { NodeImports } from "./layers/images/node-imports.ts";
 import { LeakSweep } from "./lifecycle/leak-sweep.ts";
 import type { LifecycleEffect } from "./lifecycle/lifecycle.ts";
 import { diskOf, MachineSampler } from "./admission/machine.ts";
@@ -217,6 +218,15 @@ export function assemble(parts: AssemblyParts) {
     diskFloorBytes: options.diskFloorMb * mib,
     maxMemoryPressure: options.maxMemoryPressure,
   };
+  const imports =
+    provisioner === undefined
+      ? undefined
+      : new NodeImports({
+          clock,
+          layerStore: options.layerStore,
+          directory: join(options.dataDir, "imports"),
+          ...(options.dockerSocket !== undefined && { dockerSocket: options.dockerSocket }),
+        });
   const starting = new Starting({
     node: options.name,
     clock,
@@ -224,12 +234,14 @@ export function assemble(parts: AssemblyParts) {
     metrics,
     sandboxes,
     ending,
+    execs,
     sweep,
     policyBook,
     policyChanges,
     enforcement,
     backends,
     provisioner,
+    imports,
     trust: parts.trust,
     admit: async (entry) => admit({ sandboxes, machine, policy, cordoned, random }, entry),
     slots: new Semaphore(options.concurrentStarts),
@@ -308,6 +320,7 @@ export function assemble(parts: AssemblyParts) {
     },
     dispose: async (): Promise<void> => {
       deadlines.dispose();
+      await imports?.close();
       await sweep.close();
     },
   };

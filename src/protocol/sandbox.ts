@@ -11,6 +11,10 @@ export type BackendKind = z.infer<typeof BackendKind>;
 export const Engine = z.enum(["runc", "docker"]);
 export type Engine = z.infer<typeof Engine>;
 
+/** When an image is looked for in its registry, as docker's. */
+export const PullPolicy = z.enum(["missing", "always", "never"]);
+export type PullPolicy = z.infer<typeof PullPolicy>;
+
 export const SandboxState = z.enum([
   "pending",
   "starting",
@@ -99,8 +103,11 @@ export const SandboxSpec = z.strictObject({
   backend: BackendKind.default("container"),
   /** Of the container backend; without it, the engine that has the image. */
   engine: Engine.optional(),
-  /** `name`, `name:version`: a published layer, else an image of the Docker daemon. */
+  /** A published layer, else an imported image, else one of the Docker daemon, else one of its registry. */
   image: LayerName,
+  pull: PullPolicy.default("missing"),
+  /** Starts the image's own entrypoint, or its command, as a recorded service beside whatever else runs in the sandbox. */
+  entrypoint: z.boolean().default(false),
   /** A published layer of kind workspace: lies over the image. Paths that both have are merged, the upper one wins; it may delete what is below it. */
   workspace: LayerName.optional(),
   /** Published layers of kind toolkit: each lies over what is before it. */
@@ -194,6 +201,8 @@ export const Sandbox = z.object({
   exitCode: z.int().optional(),
   /** Why it failed or was lost. */
   problem: Problem.optional(),
+  /** What it is waiting for while it is pending, for people: `fetching docker.io/library/debian:12, 45%`. */
+  progress: z.string().optional(),
   spec: SandboxSpec,
   createdAt: z.number(),
   startedAt: z.number().optional(),

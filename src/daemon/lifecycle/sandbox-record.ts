@@ -22,6 +22,8 @@ export interface SandboxRecord {
   endReason: EndReason | undefined;
   exitCode: number | undefined;
   problem: Problem | undefined;
+  /** Of a pending one, in memory only. */
+  progress?: string | undefined;
   engine: Engine | undefined;
   imageDigest: string | undefined;
   /** What its root is composed of, where the daemon composes it. */
@@ -110,6 +112,7 @@ export function toSandbox(record: SandboxRecord, node: string, activeExecs: numb
       endReason: record.endReason,
       exitCode: record.exitCode,
       problem: record.problem,
+      progress: record.progress,
       startedAt: record.startedAt,
       endedAt: record.endedAt,
       idleDeadline: activeExecs > 0 ? undefined : record.idleDeadline,

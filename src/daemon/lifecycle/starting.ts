@@ -1,12 +1,15 @@
 import type { Logger } from "pino";
 import type { Backend, Running, StartRequest } from "../../backends/backend.ts";
 import { DSecError } from "../../protocol/errors.ts";
+import { ExecSpec } from "../../protocol/exec.ts";
 import { nodeOfSandboxId } from "../../protocol/names.ts";
 import { fromProblem, toProblem } from "../../protocol/problem-codec.ts";
 import type { Placement, SandboxSpec } from "../../protocol/sandbox.ts";
 import type { Clock } from "../clock.ts";
+import type { Execs } from "../exec/execs.ts";
 import type { Ending } from "./ending.ts";
-import { chooseImage, type ImageChoice, type ImageSources } from "./image-choice.ts";
+import { chooseImage, serviceOf, type ImageChoice } from "./image-choice.ts";
+import type { ImageSources } from "./image-search.ts";
 import type { LeakSweep } from "./leak-sweep.ts";
 import { limitsOf } from "./limits.ts";
 import type { Metrics } from "../metrics.ts";
@@ -27,6 +30,7 @@ export interface StartingParts extends ImageSources {
   readonly metrics: Metrics;
   readonly sandboxes: Sandboxes;
   readonly ending: Pick<Ending, "begin">;
+  readonly execs: Pick<Execs, "start">;
   readonly sweep: Pick<LeakSweep, "leaked">;
   readonly policyBook: Pick<PolicyBook, "source">;
   readonly policyChanges: Pick<PolicyChanges, "first">;
@@ -98,6 +102,7 @@ export class Starting {
       entry.backend = choice.backend;
       sandboxes.advance(entry, { type: "begin" }, beginChanges(choice));
       await this.#start(entry, choice, controller);
+      if (entry.record.spec.entrypoint) await this.#startService(entry, serviceOf(choice));
     } catch (error) {
       if (entry.record.state === "pending") sandboxes.forget(entry);
       throw error;
@@ -109,7 +114,8 @@ export class Starting {
   async #prepare(entry: SandboxEntry, signal: AbortSignal): Promise<ImageChoice> {
     // a refusal must not depend on how long the queue of starts is
     await this.#parts.admit(entry);
-    const choice = await chooseImage(entry.record.spec, this.#parts, signal);
+    const onProgress = (progress: string): void => this.#parts.sandboxes.change(entry, { progress });
+    const choice = await chooseImage(entry.record.spec, this.#parts, signal, onProgress);
     const { enforcement, policyBook } = this.#parts;
     enforcement.check(choice.backend, policyBook.source(entry.record.networkPolicy.digest));
     return choice;
@@ -131,6 +137,18 @@ export class Starting {
       throw await this.#failed(entry, controller.signal.aborted ? controller.signal.reason : error);
     } finally {
       disarm();
+    }
+  }
+
+  /** A sandbox whose service cannot be started ends. */
+  async #startService(entry: SandboxEntry, argv: string[]): Promise<void> {
+    const { execs, ending } = this.#parts;
+    try {
+      await execs.start(entry, ExecSpec.parse({ argv, detach: true }));
+    } catch (error) {
+      const known = asStartError(entry, error);
+      ending.begin(entry, "start_failed", known.message);
+      throw known;
     }
   }
 
@@ -229,15 +247,16 @@ function startRequest(entry: SandboxEntry, backend: Backend): StartRequest {
 }
 
 function rootOf(backend: Backend, spec: SandboxSpec): StartRequest["root"] {
-  return backend.capabilities.root === "image" ? { type: "image", reference: spec.image } : { type: "none" };
+  const { image: reference, pull } = spec;
+  return backend.capabilities.root === "image" ? { type: "image", reference, pull } : { type: "none" };
 }
 
 function beginChanges({
   backend,
   digest,
   composition,
-}: ImageChoice): Pick<SandboxRecord, "engine" | "imageDigest" | "layers"> {
-  return { engine: backend.engine, imageDigest: digest, layers: composition?.parts };
+}: ImageChoice): Pick<SandboxRecord, "engine" | "imageDigest" | "layers" | "progress"> {
+  return { engine: backend.engine, imageDigest: digest, layers: composition?.parts, progress: undefined };
 }
 
 function timeoutError(entry: SandboxEntry, ms: number): DSecError {

@@ -79,7 +79,7 @@ export class DockerBackend implements Backend {
     }
     this.#starting.add(request.id);
     try {
-      const image = await this.#images.findOrPull(request.root.reference, signal);
+      const image = await this.#images.findOrPull(request.root.reference, request.root.pull, signal);
       return await this.#launch(request, image, signal);
     } catch (error) {
       if (signal.aborted) throw startAborted(signal);

@@ -1,6 +1,7 @@
 import type Docker from "dockerode";
 import type { ImageInspectInfo } from "dockerode";
 import { DSecError } from "../../../protocol/errors.ts";
+import type { PullPolicy } from "../../../protocol/sandbox.ts";
 import type { Running } from "../../backend.ts";
 import { startAborted } from "../../start-aborted.ts";
 import { abortable } from "./abortable.ts";
@@ -47,10 +48,18 @@ export class ImageStore {
     }
   }
 
-  /** @throws DSecError as {@link find}, and `image_not_found` when it can neither be found nor be pulled */
-  async findOrPull(reference: string, signal: AbortSignal): Promise<DockerImage> {
+  /** @throws DSecError as {@link find}, and `image_not_found` when it can neither be found nor be pulled, or is not to be */
+  async findOrPull(
+    reference: string,
+    policy: PullPolicy | undefined,
+    signal: AbortSignal,
+  ): Promise<DockerImage> {
     const found = await this.find(reference, signal);
-    if (found !== undefined) return found;
+    if (found !== undefined && policy !== "always") return found;
+    if (policy === "never")
+      throw new DSecError("image_not_found", `the Docker daemon has no image ${reference}`, {
+        details: { image: reference },
+      });
     await this.#pull(reference, signal);
     const pulled = await this.find(reference, signal);
     if (pulled === undefined) throw new DSecError("image_not_found", `the image ${reference} is gone again`);

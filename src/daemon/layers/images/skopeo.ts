@@ -33,7 +33,6 @@ export async function inspectRaw(
     `--command-timeout=${inspectTimeout}`,
     "inspect",
     "--raw",
-    `--retry-times=${retries}`,
     ...(verifies(reference, access) ? [] : ["--tls-verify=false"]),
     ...(access.authFile === undefined ? [] : [`--authfile=${access.authFile}`]),
     `docker://${reference}`,

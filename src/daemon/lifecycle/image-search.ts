@@ -1,0 +1,192 @@
+import type { Backend } from "../../backends/backend.ts";
+import { DSecError } from "../../protocol/errors.ts";
+import type { SandboxSpec } from "../../protocol/sandbox.ts";
+import { compose } from "../layers/composition.ts";
+import type { NodeImports } from "../layers/images/node-imports.ts";
+import { formatReference, parseImageReference } from "../layers/reference.ts";
+import type { Provisioner, ResolvedImage } from "../provisioner.ts";
+import type { ImageChoice } from "./image-choice.ts";
+
+export interface ImageSources {
+  readonly backends: readonly Backend[];
+  /** Undefined where the node has no backend that needs it. */
+  readonly provisioner: Provisioner | undefined;
+  readonly imports: Pick<NodeImports, "import"> | undefined;
+}
+
+type Place = "store" | "docker" | "registry";
+
+const places: Readonly<Record<SandboxSpec["pull"], readonly Place[]>> = {
+  missing: ["store", "docker", "registry"],
+  always: ["registry"],
+  never: ["store", "docker"],
+};
+
+/** What a registry's refusal of a name is worth that nobody said was that registry's. */
+const asGoodAsMissing: ReadonlySet<string> = new Set([
+  "image_not_found",
+  "registry_denied",
+  "registry_unreachable",
+  "backend_unavailable",
+]);
+
+/** One search for a container's image: the layer store, the Docker daemon, the registry. */
+export class ImageSearch {
+  readonly #spec: SandboxSpec;
+  readonly #sources: ImageSources;
+  readonly #signal: AbortSignal;
+  readonly #onProgress: (progress: string) => void;
+  readonly #looked: string[] = [];
+  #refusal: DSecError | undefined;
+
+  /** @param onProgress called with what it is waiting for, for people */
+  constructor(
+    spec: SandboxSpec,
+    sources: ImageSources,
+    signal: AbortSignal,
+    onProgress: (progress: string) => void,
+  ) {
+    this.#spec = spec;
+    this.#sources = sources;
+    this.#signal = signal;
+    this.#onProgress = onProgress;
+  }
+
+  /** @throws DSecError `image_not_found`, `backend_unavailable`, `unsupported`, and those of an import */
+  async run(): Promise<ImageChoice> {
+    const { engine, image, pull } = this.#spec;
+    if (engine === "runc" && this.#runc === undefined) throw unavailable("containers by runc");
+    if (engine === "docker") {
+      if (this.#docker?.findImage === undefined) throw unavailable("containers by docker");
+      if (!this.#docker.capabilities.composes && isComposed(this.#spec)) throw cannotCompose();
+    }
+    const look = {
+      store: () => this.#inStore(),
+      docker: () => this.#inDocker(),
+      registry: () => this.#inRegistry(),
+    };
+    for (const place of places[pull]) {
+      const found = await look[place]();
+      if (found !== undefined) return found;
+    }
+    throw new DSecError(
+      "image_not_found",
+      `there is no image ${image}: looked in ${this.#looked.join(" and in ")}. Build a layer with: dsec layer build ${layerName(image)} --from DIR|TAR|debian:SUITE`,
+      {
+        details: { image, looked: this.#looked },
+        ...(this.#refusal !== undefined && { cause: this.#refusal }),
+      },
+    );
+  }
+
+  async #inStore(): Promise<ImageChoice | undefined> {
+    if (this.#spec.engine === "docker") return undefined;
+    if (this.#runc === undefined) {
+      this.#looked.push("no layer store (this node does not offer runc)");
+      return undefined;
+    }
+    this.#looked.push("the layer store");
+    return this.#composed(this.#spec.image);
+  }
+
+  /** Asked for runc, what the Docker daemon has is imported. */
+  async #inDocker(): Promise<ImageChoice | undefined> {
+    const { engine, image } = this.#spec;
+    const backend = this.#docker;
+    if (backend?.findImage === undefined) return undefined;
+    if (engine === undefined && !backend.capabilities.composes && isComposed(this.#spec)) {
+      this.#looked.push("no Docker daemon (nothing can be laid over its images)");
+      return undefined;
+    }
+    try {
+      const found = await backend.findImage(image, this.#signal);
+      if (found !== undefined && engine !== "runc")
+        return { backend, composition: undefined, digest: found.digest };
+      if (found !== undefined) return await this.#imported(`docker-daemon:${image}`);
+      this.#looked.push("the Docker daemon");
+    } catch (error) {
+      if (engine === "docker" || !(error instanceof DSecError) || error.code !== "backend_unavailable")
+        throw error;
+      this.#looked.push("no Docker daemon (none answers)");
+    }
+    return undefined;
+  }
+
+  async #inRegistry(): Promise<ImageChoice | undefined> {
+    const { engine, image } = this.#spec;
+    if (engine === "docker" || this.#runc === undefined) {
+      // the Docker daemon pulls by itself
+      const backend = this.#docker;
+      if (backend === undefined || isComposed(this.#spec)) return undefined;
+      return { backend, composition: undefined, digest: undefined };
+    }
+    const reference = parseImageReference(image).image;
+    const [registry = ""] = reference.name.split("/");
+    const isGiven = image.startsWith(reference.name);
+    try {
+      return await this.#imported(`docker://${formatReference(reference)}`);
+    } catch (error) {
+      const known = error instanceof DSecError ? error : undefined;
+      if (
+        known?.code !== "image_not_found" &&
+        (isGiven || known === undefined || !asGoodAsMissing.has(known.code))
+      )
+        throw error;
+      this.#looked.push(`the registry ${registry}`);
+      this.#refusal = known;
+      return undefined;
+    }
+  }
+
+  async #imported(source: string): Promise<ImageChoice | undefined> {
+    const name = formatReference(parseImageReference(this.#spec.image).image);
+    await this.#sources.imports?.import(source, this.#signal, ({ phase, bytes, totalBytes }) => {
+      const part =
+        totalBytes === undefined || totalBytes === 0 ? "" : `, ${Math.floor((100 * bytes) / totalBytes)}%`;
+      this.#onProgress(`${phase} ${name}${part}`);
+    });
+    return this.#composed(name);
+  }
+
+  async #composed(reference: string): Promise<ImageChoice | undefined> {
+    const { provisioner } = this.#sources;
+    const backend = this.#runc;
+    if (provisioner === undefined || backend === undefined) return undefined;
+    const resolve = (name: string): Promise<ResolvedImage | undefined> => provisioner.resolve(name);
+    const base = await resolve(reference);
+    if (base === undefined) return undefined;
+    return { backend, composition: await compose(base, this.#spec, resolve), digest: base.digest };
+  }
+
+  get #runc(): Backend | undefined {
+    return this.#sources.provisioner === undefined ? undefined : this.#container("runc");
+  }
+
+  get #docker(): Backend | undefined {
+    return this.#container("docker");
+  }
+
+  #container(engine: "runc" | "docker"): Backend | undefined {
+    return this.#sources.backends.find((known) => known.kind === "container" && known.engine === engine);
+  }
+}
+
+/** @param what a node may lack */
+export function unavailable(what: string): DSecError {
+  return new DSecError("backend_unavailable", `this node cannot run ${what}; dsec doctor says why`);
+}
+
+function isComposed({ workspace, toolkits }: SandboxSpec): boolean {
+  return workspace !== undefined || toolkits.length > 0;
+}
+
+function cannotCompose(): DSecError {
+  return new DSecError(
+    "unsupported",
+    "the docker engine runs the images of a Docker daemon, which lays no further layers over them: a workspace and toolkits need engine runc",
+  );
+}
+
+function layerName(image: string): string {
+  return image.includes(":") ? image : `${image}:VERSION`;
+}
