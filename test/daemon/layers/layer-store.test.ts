@@ -343,6 +343,7 @@ test("an image has layers and a config, is found by its registry's name, and its
   expect(await store.resolve("team/app")).toEqual({
     reference: "docker.io/team/app:latest",
     digest: second.digest,
+    kind: "base",
     layers: [one.digest, two.digest],
     config,
   });

@@ -1,13 +1,14 @@
 import { execFile, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { gzipSync, zstdCompressSync } from "node:zlib";
+import { findStaticBusybox } from "../../../../scripts/setup/find-command.mjs";
 
 const run = promisify(execFile);
 
@@ -216,4 +217,21 @@ async function freePort(): Promise<number> {
   const address = server.address();
   server.close();
   return typeof address === "object" && address !== null ? address.port : 0;
+}
+
+/** Members of the smallest layer in which commands run. */
+export async function busyboxLayer(): Promise<Member[]> {
+  const busybox = findStaticBusybox();
+  if (busybox === undefined) throw new Error("no static busybox here: npm run setup -- --tests installs it");
+  const applets = ["sh", "id", "cat", "pwd", "sleep", "env", "echo", "ls"];
+  return [
+    { name: "bin/", type: "5" },
+    { name: "bin/busybox", content: await readFile(busybox), mode: 0o755 },
+    ...applets.map((name) => ({ name: `bin/${name}`, type: "2", link: "busybox" })),
+    { name: "etc/", type: "5" },
+    { name: "etc/passwd", content: "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000::/srv:/bin/sh\n" },
+    { name: "etc/group", content: "root:x:0:\napp:x:1000:\n" },
+    { name: "tmp/", type: "5", mode: 0o1777 },
+    { name: "srv/", type: "5", uid: 1000, gid: 1000 },
+  ];
 }
