@@ -111,7 +111,7 @@ export async function runProgram(
   if (exit.code !== 0) {
     const how = exit.code === null ? `was ended by ${exit.signal}` : `failed with exit code ${exit.code}`;
     const said = lastLines.join("\n") || "no message";
-    const code = /No space left on device|Disk quota exceeded/.test(said) ? "disk_full" : "internal";
+    const code = /No space left on device|Disk quota exceeded/i.test(said) ? "disk_full" : "internal";
     throw new DSecError(code, `${name} ${how}: ${said}`);
   }
   return output;

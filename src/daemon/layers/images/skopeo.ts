@@ -108,7 +108,7 @@ const explanations: readonly (readonly [said: RegExp, code: ErrorCode, message: 
       (what) => `the registry refuses to hand out ${what}; docker login, or --authfile, gives credentials`,
     ],
     [
-      /manifest unknown|name unknown|not ?found|no such image|does not exist|no image found|404/i,
+      /manifest unknown|name unknown|not ?found|no such image|does not exist|no image found|status(?: code)?:? 404/i,
       "image_not_found",
       (what) => `there is no image ${what}`,
     ],
@@ -118,7 +118,7 @@ const explanations: readonly (readonly [said: RegExp, code: ErrorCode, message: 
       (what) => `${what} is of a kind that cannot be imported`,
     ],
     [
-      /connection refused|connection reset|no such host|timeout|timed out|deadline exceeded|network is unreachable|no route|x509|tls|server gave HTTP|unexpected EOF|: EOF|server misbehaving|temporary failure|50[0-9]|pinging container registry|too many requests|toomanyrequests|429/i,
+      /connection refused|connection reset|no such host|timeout|timed out|deadline exceeded|network is unreachable|no route|x509|tls|server gave HTTP|unexpected EOF|: EOF|server misbehaving|temporary failure|HTTP status:? 5|status code 5|internal server error|bad gateway|pinging container registry|too ?many ?requests/i,
       "registry_unreachable",
       (what) => `the registry of ${what} cannot be reached`,
     ],
@@ -132,8 +132,10 @@ const explanations: readonly (readonly [said: RegExp, code: ErrorCode, message: 
 /** `digest_mismatch`, `registry_denied`, `image_not_found`, `unsupported_media_type`, `registry_unreachable`, `image_invalid`; else as it was. */
 function explainSkopeo(what: string, error: unknown): unknown {
   if (!(error instanceof DSecError) || error.code !== "internal") return error;
+  // digits of addresses and digests are not codes of HTTP
+  const words = error.message.replaceAll(what, "").replaceAll(/\b[0-9a-f]{12,}\b|:[0-9]+\b/g, "");
   for (const [said, code, message] of explanations) {
-    if (said.test(error.message))
+    if (said.test(words))
       return new DSecError(code, message(what), { cause: error, details: { image: what } });
   }
   return error;
