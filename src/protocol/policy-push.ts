@@ -20,7 +20,6 @@ export const PolicyPush = z.strictObject({
   dryRun: z.boolean().default(false),
 });
 export type PolicyPush = z.infer<typeof PolicyPush>;
-export type PolicyPushInput = z.input<typeof PolicyPush>;
 
 /** {@link PolicyPush}, as a node gets it. */
 export const PolicyApplication = z.strictObject({

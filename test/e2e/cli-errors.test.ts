@@ -26,6 +26,7 @@ function refusal(exit: number, code: string): object {
   return { code, exit, stdout: "" };
 }
 
+const docker = (...flags: string[]): string[] => ["run", ...flags, "--engine", "docker", "busybox"];
 const withFlags = (...flags: string[]): string[] => ["run", ...flags, ...sandboxFlags];
 
 describe("bad input is one clear error with its code and exit code", () => {
@@ -56,7 +57,10 @@ describe("bad input is one clear error with its code and exit code", () => {
     ["a negative ttl", withFlags("--ttl", "-5m"), 2, "invalid_argument"],
     ["a relative directory", withFlags("--workdir", "src"), 2, "invalid_argument"],
     ["a bad label", withFlags("-l", "=x"), 2, "invalid_argument"],
-    ["a way out", withFlags("--allow", "npm"), 125, "network_policy_unsupported"],
+    ["a registry nobody knows", withFlags("--allow", "nmp"), 125, "unknown_registry"],
+    ["a rule that is none", withFlags("--deny", "a b"), 2, "invalid_argument"],
+    ["an unknown policy", withFlags("--network-policy", "nope"), 125, "not_found"],
+    ["a way out where there is none", docker("--allow", "npm"), 125, "network_policy_unsupported"],
     ["allowed and denied", withFlags("--allow", "npm", "--deny", "npm"), 2, "invalid_argument"],
     ["a terminal without one", ["exec", "-it", "box", "--", "true"], 2, "invalid_argument"],
     ["-i without a command", withFlags("-i"), 2, "invalid_argument"],
@@ -137,7 +141,7 @@ describe("bad input is one clear error with its code and exit code", () => {
 describe("what failed leaves nothing behind", () => {
   test("neither refused creations nor commands that could not be started leave a sandbox", async () => {
     const before = (await fleet.dsec(["ls", "-a", "-q"])).stdout;
-    await fleet.dsec(withFlags("--allow", "npm"));
+    await fleet.dsec(withFlags("--allow", "nmp"));
     await fleet.dsec([...withFlags(), "--", "nosuchcommand"]);
     expect((await fleet.dsec(["ls", "-a", "-q"])).stdout).toBe(before);
   });

@@ -139,6 +139,7 @@ export class PolicyChanges {
       throw error;
     }
     sandboxes.event(entry, "policy", describe(result, cut));
+    enforcement.warn(entry, compiled);
     return { ...result, cut };
   }
 }

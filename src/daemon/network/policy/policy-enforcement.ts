@@ -73,7 +73,9 @@ export class PolicyEnforcement {
   /** Before the sandbox has a link. @throws DSecError `backend_unavailable`, `unknown_registry` */
   async begin(entry: SandboxEntry, backend: Backend): Promise<void> {
     await this.alone(entry, async () => {
-      await this.set(entry, backend, this.#parts.book.get(entry.record.networkPolicy.digest));
+      const policy = this.#parts.book.get(entry.record.networkPolicy.digest);
+      await this.set(entry, backend, policy);
+      this.warn(entry, policy);
     });
   }
 
@@ -89,6 +91,12 @@ export class PolicyEnforcement {
     policy: CompiledPolicy,
   ): Promise<PolicyEffect> {
     return (await this.of(backend)?.set(entry.id, policy)) ?? { cut: 0 };
+  }
+
+  /** Tells what the author of a policy may not expect. */
+  warn(entry: SandboxEntry, { warnings }: CompiledPolicy): void {
+    for (const warning of warnings.slice(0, shownRules))
+      this.#parts.sandboxes.event(entry, "policy", `warning: ${warning}`);
   }
 
   /** When nothing of the sandbox runs any more. */
