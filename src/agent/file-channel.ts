@@ -7,6 +7,9 @@ import type { ContentSink, GuestFileInfo } from "./guest.ts";
 import type { Channel, Link } from "./link.ts";
 import { StdinWindow } from "./stdin-window.ts";
 
+/** Bytes of descriptions, e.g. of a directory's entries, that one operation may bring: a sandbox can make millions. */
+const MOST_RESULTS = 33_554_432;
+
 /** What a file operation does with what comes back. */
 export interface FileChannelOptions {
   readonly subject: Subject;
@@ -112,6 +115,12 @@ export class FileChannel implements Channel {
   #describe(payload: Buffer): void {
     const isFirst = this.results.records.length === 0;
     this.results.add(payload);
+    if (this.results.bytes > MOST_RESULTS) {
+      const { sentence, details } = this.#subject();
+      const message = `${sentence}: its entries take more than ${MOST_RESULTS} bytes`;
+      this.fail(new DSecError("output_too_large", message, { details }));
+      return;
+    }
     const [info] = this.results.records;
     if (isFirst && info !== undefined) this.#options.begun?.(info);
   }

@@ -39,10 +39,13 @@ export class FileResults {
   readonly records: GuestFileInfo[] = [];
   /** Which entry an ERROR is about. */
   entry: Buffer | undefined;
+  /** Of all that came. */
+  bytes = 0;
   readonly #skipped: { readonly path: Buffer; readonly errno: string }[] = [];
   #totals = { entries: 0, bytes: 0, skippedCount: 0 };
 
   add(payload: Buffer): void {
+    this.bytes += payload.length;
     for (const { tag, value } of readFields(payload)) {
       if (tag === Field.record) this.records.push(readRecord(value));
       else if (tag === Field.entry) this.entry = Buffer.from(value.subarray(4));

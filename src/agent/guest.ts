@@ -172,6 +172,7 @@ export interface GuestFiles {
     options: GuestExtractOptions,
   ): Promise<GuestArchiveResult>;
   stat(path: GuestPath, options: { followSymlink: boolean }): Promise<GuestFileInfo>;
+  /** @throws DSecError `output_too_large` for more entries than are to be held in memory */
   list(path: GuestPath): Promise<GuestFileInfo[]>;
   mkdir(path: GuestPath, options: { parents: boolean; mode?: number }): Promise<void>;
   remove(path: GuestPath, options: { recursive: boolean }): Promise<void>;

@@ -248,6 +248,17 @@ describe("describing", () => {
     await expect(files.list(odd)).rejects.toMatchObject({ details: { errno: "ENOTDIR" } });
   });
 
+  test("a listing of more than fits memory is refused, and costs nothing else", async () => {
+    const target = "t".repeat(4000);
+    for (let index = 0; index < 8500; index += 1) symlinkSync(target, `${root}/${index}`);
+    await expect(files.list(root)).rejects.toMatchObject({
+      code: "output_too_large",
+      details: { path: root },
+    });
+    await connection.ping();
+    await vi.waitFor(() => expect(childrenOf(agent.pid)).toEqual([]), POLL);
+  });
+
   test("a listing of 5,000 entries with long names and links is whole", async () => {
     const names = Array.from({ length: 5000 }, (_, i) => `${i}`.padEnd(200, "n"));
     for (const name of names) symlinkSync("t".repeat(500), `${root}/${name}`);
