@@ -1,9 +1,8 @@
-import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { DSecError } from "../protocol/errors.ts";
 import { isToken } from "../sdk/bearer-token.ts";
 import { DSecClient } from "../sdk/client.ts";
-import { readToken } from "../sdk/open-connection.ts";
+import { readPem, readToken } from "../sdk/open-connection.ts";
 import type { Settings } from "../sdk/settings.ts";
 import { readTokenFile } from "./token-file.ts";
 
@@ -15,7 +14,7 @@ export async function connectClient(settings: Settings): Promise<DSecClient> {
   return DSecClient.open({
     address: settings.address,
     token: token ?? (await tokenOf(settings)),
-    ca: settings.caFile === undefined ? undefined : await readAuthority(settings.caFile),
+    ca: settings.caFile === undefined ? undefined : await readPem(settings.caFile),
   });
 }
 
@@ -23,12 +22,4 @@ export async function connectClient(settings: Settings): Promise<DSecClient> {
 async function tokenOf(settings: Settings): Promise<string> {
   const named = settings.tokenFile !== join(settings.dataDir, "token");
   return named ? readTokenFile(settings.tokenFile) : readToken(settings);
-}
-
-async function readAuthority(file: string): Promise<Buffer> {
-  try {
-    return await readFile(file);
-  } catch (cause) {
-    throw new DSecError("config_invalid", `the certificate authority ${file} cannot be read`, { cause });
-  }
 }

@@ -50,6 +50,7 @@ async function untilGone(fleet: DSecClient): Promise<void> {
     try {
       await fleet.version({ signal });
     } catch (error) {
+      if (signal.aborted) break;
       if (error instanceof DSecError && error.code === "coordinator_unreachable") return;
       if (!(error instanceof DSecError) || error.code !== "connection_lost") throw error;
     }

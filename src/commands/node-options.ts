@@ -1,8 +1,8 @@
-import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import { dirname, resolve } from "node:path";
 import { DSecError } from "../protocol/errors.ts";
 import { configPath } from "../sdk/config.ts";
+import { readPem } from "../sdk/open-connection.ts";
 import type { Settings } from "../sdk/settings.ts";
 import { parseSeconds } from "./duration.ts";
 import { choice, many, parseCount, parseNumber, text, value } from "./option.ts";
@@ -115,13 +115,4 @@ export function defaultNodeName(): string {
       .replace(/^-+|-+$/g, "")
       .slice(0, 50) || "node"
   );
-}
-
-/** @throws DSecError `config_invalid` */
-export async function readPem(file: string): Promise<string> {
-  try {
-    return await readFile(file, "utf8");
-  } catch (cause) {
-    throw new DSecError("config_invalid", `${file} cannot be read`, { cause });
-  }
 }

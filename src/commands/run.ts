@@ -122,9 +122,16 @@ async function runAttached(
     return { type: "exit", code: 0 };
   }
   // so that it is listed as ended when we return
-  await sandbox.wait({ timeoutMs: endMs });
-  if (options.rm) await sandbox.remove();
+  await unlessForgotten(sandbox.wait({ timeoutMs: endMs }));
+  if (options.rm) await unlessForgotten(sandbox.remove());
   return { type: "exit", code: left.exitCode };
+}
+
+/** A fleet that keeps no records of what has ended may have forgotten it already. */
+async function unlessForgotten(asked: Promise<unknown>): Promise<void> {
+  await asked.catch((error: unknown) => {
+    if (!(error instanceof DSecError) || error.code !== "not_found") throw error;
+  });
 }
 
 /** A command that could not be started leaves no sandbox behind. */

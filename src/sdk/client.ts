@@ -57,6 +57,8 @@ export interface ReclaimArgs {
 }
 
 const defaultTimeoutSeconds = 120;
+/** Of Node's timers; a longer one would fire at once. */
+const longestTimerMs = 2_147_483_647;
 
 /** A client of one fleet. Errors are {@link DSecError}s; `await using` closes it. */
 export class DSecClient implements AsyncDisposable {
@@ -109,7 +111,7 @@ export class DSecClient implements AsyncDisposable {
     const expired = new AbortController();
     const timer = setTimeout(
       () => expired.abort(new DSecError("start_timeout", `no sandbox ran within ${timeout} s`)),
-      timeout * 1000,
+      Math.min(timeout * 1000, longestTimerMs),
     );
     try {
       const info = await this.#http.json<SandboxInfo>("createSandbox", {

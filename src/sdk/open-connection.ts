@@ -50,8 +50,17 @@ export async function resolveConnection(options: OpenOptions): Promise<Connectio
   return {
     address: settings.address,
     token: token ?? settings.token ?? (await readToken(settings)),
-    ca: ca ?? (settings.caFile === undefined ? undefined : await readFile(settings.caFile)),
+    ca: ca ?? (settings.caFile === undefined ? undefined : await readPem(settings.caFile)),
   };
+}
+
+/** @throws DSecError `config_invalid` */
+export async function readPem(file: string): Promise<string> {
+  try {
+    return await readFile(file, "utf8");
+  } catch (cause) {
+    throw new DSecError("config_invalid", `${file} cannot be read`, { cause });
+  }
 }
 
 /** @throws DSecError `coordinator_unreachable` where the local fleet has left no token, `unauthenticated` for a file of no token */

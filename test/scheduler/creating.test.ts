@@ -111,8 +111,16 @@ describe("creating", () => {
 
   test("a create that takes too long is a timeout whose outcome is unknown", async () => {
     const fleet = await TestFleet.start();
+    // a connection stands already: else a slow machine may not have sent anything when the time is up
+    await fleet.client.nodes();
     const call = fleet.create({ simulation: { startMs: 60_000 } }, { timeout: 0.2 });
     await expect(call).rejects.toMatchObject({ code: "start_timeout", ambiguous: true });
+  });
+
+  test("a create may take as long as it takes", async () => {
+    const fleet = await TestFleet.start();
+    const sandbox = await fleet.create({}, { timeout: Number.POSITIVE_INFINITY });
+    expect(sandbox.state).toBe("running");
   });
 
   test.each<[string, object, string]>([

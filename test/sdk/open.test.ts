@@ -90,6 +90,15 @@ describe("which fleet a client speaks to", () => {
     });
   });
 
+  test("an authority that cannot be read is an error that names it", async () => {
+    const { environment } = await home();
+    const missing = { ...environment, DSEC_CA_FILE: "/nowhere/ca.pem" };
+    await expect(DSecClient.open({ environment: missing })).rejects.toMatchObject({
+      code: "config_invalid",
+      message: expect.stringContaining("/nowhere/ca.pem"),
+    });
+  });
+
   test("no fleet on this machine: says how to start one", async () => {
     const { dir, environment } = await home();
     await rm(join(dir, "data", "token"));
