@@ -1,33 +1,24 @@
-import {
-  apart,
-  commandStreams,
-  enterScript,
-  leaveScript,
-  quoted,
-  report,
-  type ShellDriver,
-  trapWhileRunning,
-  withEnv,
-} from "./shell-driver.ts";
+import { apart, commandStreams, quoted, scriptsBy, type ShellDriver, withEnv } from "./shell-driver.ts";
 
 /** From here on a here-document is a pipe and needs no file: 100 × major + minor. */
 const pipedDocuments = 501;
 /** Characters of a here-document that surely fit a pipe. */
 const documentMax = 60_000;
 
+const { trapWhileRunning, report, enter, leave } = scriptsBy("builtin");
+
 /*
  * A sourced command can be given up by `return`. The one in the trap leaves the innermost function; the DEBUG trap does the
  * same before whatever would come next, until the top is reached.
  */
 const trap = trapWhileRunning(
-  "builtin",
   '\\builtin set -T;\\builtin trap "\\\\builtin return 124" DEBUG;\\builtin return 124',
 );
 const version = "$((BASH_VERSINFO[0]*100+BASH_VERSINFO[1]))";
 
 export const bashDriver: ShellDriver = {
   argv: ["bash", "--norc", "--noprofile"],
-  prologue: (nonce) => apart(`${trap};__dsec=${version};${report("builtin", nonce)}`),
+  prologue: (nonce) => apart(`${trap};__dsec=${version};${report(nonce)}`),
   command(command, env, level, nonce) {
     const document = isAscii(command) ? command : `\\builtin eval ${word(command)}`;
     // a builtin called by `builtin` loses the variables set for it at the first pipe
@@ -39,11 +30,11 @@ export const bashDriver: ShellDriver = {
     const input = abortable ? `<<'${nonce}'` : "</dev/null";
     const line = withEnv(env, `${run} ${input} ${commandStreams}`, word);
     const forget = hasEnv ? "\\unset -v __dsec;\\unset -f eval" : "\\unset -v __dsec";
-    const text = `${forget};${line}${body}\n__dsec=$?;${report("builtin", nonce)}`;
+    const text = `${forget};${line}${body}\n__dsec=$?;${report(nonce)}`;
     return { text: inBulk(text), abortable };
   },
-  enter: (directory, nonce) => enterScript("builtin", directory, nonce),
-  leave: (nonce) => leaveScript("builtin", nonce),
+  enter,
+  leave,
   afterAbort: apart("\\builtin trap - DEBUG;\\builtin set +T"),
 };
 

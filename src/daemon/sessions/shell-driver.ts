@@ -41,11 +41,6 @@ export function apart(lines: string): string {
 
 export const commandStreams = ">&8 2>&9 8>&- 9>&-";
 
-/** A trap that does `then` when a command runs: at other times the driver's variable is set. */
-export function trapWhileRunning(builtin: string, then: string): string {
-  return `\\${builtin} trap ${quoted(`case \${__dsec-running} in running) ${then};;esac`)} ${abortSignal}`;
-}
-
 /** A word that stands for exactly `text` in every shell. */
 export function quoted(text: string): string {
   return `'${text.replaceAll("'", String.raw`'\''`)}'`;
@@ -58,21 +53,32 @@ export function withEnv(env: Env, command: string, word = quoted): string {
   return assignments.length === 0 ? command : `{ ${assignments.join("")}${command};} 2>&9`;
 }
 
-/**
- * Prints the marker with the number in `__dsec`. A function that took the name of the one builtin all this relies on is
- * dropped first. A shell that cannot say how a command ended must not go on.
- */
-export function report(builtin: string, nonce: string): string {
-  const print = `\\${builtin} printf '${markerFormat(nonce)}' "$__dsec"`;
-  return `\\unset -f ${builtin};${print} >&8&&${print} >&9||\\exit 120`;
-}
-
-export function enterScript(builtin: string, directory: string, nonce: string): string {
-  const go = `if \\${builtin} cd -- ${quoted(directory)};then __dsec=0;else __dsec=1;fi`;
-  return apart(`__dsec_pwd=$PWD __dsec_oldpwd=\${OLDPWD-};${go};${report(builtin, nonce)}`);
-}
-
-export function leaveScript(builtin: string, nonce: string): string {
-  const go = `if \\${builtin} cd -- "$__dsec_pwd";then OLDPWD=$__dsec_oldpwd __dsec=0;else __dsec=1;fi`;
-  return apart(`${go};\\unset -v __dsec_pwd __dsec_oldpwd;${report(builtin, nonce)}`);
+/** What the kinds of shell share, by the builtin that one of them calls builtins with. */
+export function scriptsBy(builtin: string): {
+  /** A trap that does `then` when a command runs: at other times the driver's variable is set. */
+  trapWhileRunning(then: string): string;
+  report(nonce: string): string;
+} & Pick<ShellDriver, "enter" | "leave"> {
+  const call = `\\${builtin}`;
+  /*
+   * Prints the marker with the number in `__dsec`. A function that took the name of the one builtin all this relies on is
+   * dropped first. A shell that cannot say how a command ended must not go on.
+   */
+  const report = (nonce: string): string => {
+    const print = `${call} printf '${markerFormat(nonce)}' "$__dsec"`;
+    return `\\unset -f ${builtin};${print} >&8&&${print} >&9||\\exit 120`;
+  };
+  return {
+    report,
+    trapWhileRunning: (then) =>
+      `${call} trap ${quoted(`case \${__dsec-running} in running) ${then};;esac`)} ${abortSignal}`,
+    enter(directory, nonce) {
+      const go = `if ${call} cd -- ${quoted(directory)};then __dsec=0;else __dsec=1;fi`;
+      return apart(`__dsec_pwd=$PWD __dsec_oldpwd=\${OLDPWD-};${go};${report(nonce)}`);
+    },
+    leave(nonce) {
+      const go = `if ${call} cd -- "$__dsec_pwd";then OLDPWD=$__dsec_oldpwd __dsec=0;else __dsec=1;fi`;
+      return apart(`${go};\\unset -v __dsec_pwd __dsec_oldpwd;${report(nonce)}`);
+    },
+  };
 }
