@@ -38,6 +38,8 @@ export interface BegunCommand {
 type Interruption = "timeout" | "abort";
 
 const sigkill = 9;
+/** Milliseconds after which what an interrupted command began is killed again; each time twice as many. */
+const firstAgainMs = 50;
 
 /**
  * One live shell in a sandbox. Commands are written to its stdin, one after the other, never two at a time:
@@ -243,7 +245,24 @@ export class SessionShell {
     // the shell stands still until they are dead, so it meets this before anything that comes next
     this.#exec.signal(abortSignal, "process");
     if (this.#driver.afterAbort !== "") void this.#exec.write(Buffer.from(this.#driver.afterAbort));
-    return this.#killLater(exchange);
+    const disposeRepeat = this.#killAgain(firstAgainMs);
+    const disposeGrace = this.#killLater(exchange);
+    return () => {
+      disposeRepeat();
+      disposeGrace();
+    };
+  }
+
+  /**
+   * A shell that was just about to begin a process waits for it before it looks at the signal. The kill alone is repeated: it
+   * cannot hit what comes after, as the shell stands still meanwhile. Returns its dispose.
+   */
+  #killAgain(ms: number): () => void {
+    let dispose = this.#parts.clock.after(ms, () => {
+      this.#exec.signal(sigkill, "begun");
+      dispose = this.#killAgain(2 * ms);
+    });
+    return () => dispose();
   }
 
   /** Returns its dispose. A marker that stands behind output which nobody reads is not late. */

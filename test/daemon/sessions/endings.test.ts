@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { isAlive } from "../../agent/process-state.ts";
 import { type SessionFixture, startSessions, testedShells } from "./session-fixture.ts";
 
@@ -40,9 +40,7 @@ describe.each(Object.entries(testedShells))("the end of a shell of %s", (name, d
     const session = "idle";
     const { stdout } = await fixture.run("echo $$", { session });
     process.kill(Number(stdout), "SIGKILL");
-    await vi.waitFor(() =>
-      expect(fixture.sessions.list().find((s) => s.name === session)?.pid).toBeUndefined(),
-    );
+    await expect.poll(() => fixture.sessions.list().find((s) => s.name === session)?.pid).toBeUndefined();
     const next = await fixture.run("echo ok", { session });
     expect([next.stdout, next.exit.code, next.session.shell]).toEqual(["ok\n", 0, "restarted"]);
     expect((await fixture.run("echo ok", { session })).session.shell).toBe("kept");
@@ -59,7 +57,7 @@ describe.each(Object.entries(testedShells))("the end of a shell of %s", (name, d
     await fixture.run("true", { session });
     expect(isAlive(background)).toBe(true);
     await fixture.sessions.end(session);
-    await vi.waitFor(() => expect(isAlive(background)).toBe(false));
+    await expect.poll(() => isAlive(background)).toBe(false);
   });
 
   test("follows from a limit of open files that leaves it unable to report", async () => {

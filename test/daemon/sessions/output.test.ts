@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { setImmediate } from "node:timers/promises";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ShellSpec } from "../../../src/protocol/session.ts";
 import { memoryOf } from "../../agent/process-state.ts";
 import { runIn, type SessionFixture, startSessions, testedShells } from "./session-fixture.ts";
@@ -83,7 +83,7 @@ describe.each(Object.entries(testedShells))("the output of a session of %s", (_n
       },
       never,
     );
-    await vi.waitFor(() => expect(received).toBeGreaterThan(0));
+    await expect.poll(() => received).toBeGreaterThan(0);
     const before = received;
     // others are not held up
     expect((await fixture.run("echo free", { session: "free" })).stdout).toBe("free\n");

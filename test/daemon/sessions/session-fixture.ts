@@ -3,7 +3,7 @@ import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { OutputSink } from "../../../src/agent/guest.ts";
-import { systemClock } from "../../../src/daemon/clock.ts";
+import { type Clock, systemClock } from "../../../src/daemon/clock.ts";
 import { bashDriver } from "../../../src/daemon/sessions/bash-driver.ts";
 import { posixDriver } from "../../../src/daemon/sessions/posix-driver.ts";
 import type { SessionRun } from "../../../src/daemon/sessions/session-command.ts";
@@ -37,7 +37,12 @@ export interface SessionFixture extends AsyncDisposable {
   readonly remembered: ReadonlySet<string>;
   /** Where commands begin. */
   readonly directory: string;
-  run(command: string, spec?: Partial<ShellSpecInput>, signal?: AbortSignal): Promise<ShellRun>;
+  run(command: string, spec?: RunSpec, signal?: AbortSignal): Promise<ShellRun>;
+}
+
+export interface RunSpec extends Partial<ShellSpecInput> {
+  /** The command's time is up as soon as its stdout is this, however slow the machine. */
+  readonly expiresAt?: string;
 }
 
 export interface SessionLaunch {
@@ -46,6 +51,31 @@ export interface SessionLaunch {
   readonly defaults?: Partial<ExecDefaults>;
   /** Names an earlier daemon has left. */
   readonly lost?: readonly string[];
+}
+
+/** Timeouts from this one on come when they are told to. */
+const firstExpiry = 1_000_000_000;
+
+/** The clock of the machine, but for such timeouts. */
+class ExpiryClock implements Clock {
+  readonly #expiries = new Map<number, () => void>();
+  #next = firstExpiry;
+
+  readonly now = systemClock.now;
+
+  after(ms: number, run: () => void): () => void {
+    if (ms < firstExpiry) return systemClock.after(ms, run);
+    this.#expiries.set(ms, run);
+    return () => this.#expiries.delete(ms);
+  }
+
+  newTimeout(): number {
+    return this.#next++;
+  }
+
+  expire(timeoutMs: number): void {
+    this.#expiries.get(timeoutMs)?.();
+  }
 }
 
 /** Begins a command and waits for its end. */
@@ -70,6 +100,7 @@ export async function startSessions({
   await chmod(directory, 0o755);
   const guest = await agent.connect();
   const remembered = new Set(lost);
+  const clock = new ExpiryClock();
   const parts = {
     guest: () => guest,
     remember(name: string, exists: boolean) {
@@ -77,7 +108,7 @@ export async function startSessions({
       else remembered.delete(name);
     },
     defaults: () => ({ env: {}, cwd: directory, ...defaults }),
-    clock: systemClock,
+    clock,
     newNonce: () => randomBytes(12).toString("base64url"),
     graceMs,
     drivers: [driver],
@@ -88,7 +119,9 @@ export async function startSessions({
     sessions,
     remembered,
     directory,
-    async run(command, spec = {}, signal = new AbortController().signal) {
+    async run(command, { expiresAt, ...given } = {}, signal = new AbortController().signal) {
+      const timeoutMs = clock.newTimeout();
+      const spec = expiresAt === undefined ? given : { ...given, timeoutMs };
       const chunks = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
       const offsets = { stdout: 0, stderr: 0 };
       const end = await runIn(
@@ -98,6 +131,8 @@ export async function startSessions({
           if (offset !== offsets[stream]) throw new Error(`${stream} has a gap at ${offset}`);
           offsets[stream] += chunk.length;
           chunks[stream].push(Buffer.from(chunk));
+          if (expiresAt !== undefined && Buffer.concat(chunks.stdout).toString() === expiresAt)
+            clock.expire(timeoutMs);
         },
         signal,
       );

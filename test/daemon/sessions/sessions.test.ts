@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { DSecError } from "../../../src/protocol/errors.ts";
 import { bashDriver } from "../../../src/daemon/sessions/bash-driver.ts";
 import { posixDriver } from "../../../src/daemon/sessions/posix-driver.ts";
@@ -60,7 +60,7 @@ test("sessions are listed as they are", async () => {
     lastUsedAt: expect.any(Number),
   });
   const running = fixture.run("sleep 1000", { session: "listed" });
-  await vi.waitFor(() => expect(listed()).toMatchObject({ busy: true, commands: 4 }));
+  await expect.poll(() => listed()).toMatchObject({ busy: true, commands: 4 });
   await fixture.sessions.end("listed");
   expect((await running).exit.code).toBe(137);
   expect(listed()).toBeUndefined();
@@ -107,7 +107,7 @@ test("only so many commands may wait", async () => {
   await fixture.run("true", { session });
   const running = fixture.run("sleep 1000", { session });
   const count = (): number => fixture.sessions.list().find(({ name }) => name === session)?.commands ?? 0;
-  await vi.waitFor(() => expect(count()).toBe(2));
+  await expect.poll(() => count()).toBe(2);
   const waiting = Array.from({ length: 256 }, async () => fixture.run("true", { session }));
   await expect(fixture.run("true", { session })).rejects.toMatchObject({
     code: "session_limit",
@@ -130,7 +130,7 @@ test("ending a session leaves none of its processes", async () => {
   const pids = stdout.trim().split("\n").map(Number);
   expect(pids.length).toBe(4);
   await fixture.sessions.end("doomed");
-  await vi.waitFor(() => expect(pids.map(isAlive)).toEqual([false, false, false, false]));
+  await expect.poll(() => pids.map(isAlive)).toEqual([false, false, false, false]);
   await expect(fixture.sessions.end("doomed")).rejects.toMatchObject({ code: "not_found" });
 });
 

@@ -1,5 +1,5 @@
-import { existsSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { existsSync, readFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { isAlive } from "../../agent/process-state.ts";
 import { type SessionFixture, startSessions, testedShells } from "./session-fixture.ts";
 
@@ -40,7 +40,8 @@ describe.each(Object.entries(testedShells))("a timeout in %s", (name, driver) =>
   test.for(endless)("ends %s", async ([sentence, command, stdout]) => {
     const session = sentence.replaceAll(" ", "-");
     await fixture.run("X=1; cd /usr; cd - >&-", { session });
-    const run = await fixture.run(command, { session, timeoutMs: 100 });
+    const timeout = stdout === "" ? { timeoutMs: 100 } : { expiresAt: stdout };
+    const run = await fixture.run(command, { session, ...timeout });
     expect(run).toMatchObject({ interrupted: "timeout", exit: { timedOut: true }, stdout });
     expect(run.session.shell).toBe(after);
     const next = await fixture.run('echo "${X-fresh}"', { session });
@@ -57,20 +58,27 @@ describe.each(Object.entries(testedShells))("a timeout in %s", (name, driver) =>
     const before = await fixture.run("sleep 1000 & echo $!; (sleep 1001 & echo $!)", { session });
     const old = before.stdout.trim().split("\n").map(Number);
     expect(old.map(isAlive)).toEqual([true, true]);
-    const run = await fixture.run("sleep 1000 & echo $!; (sleep 1001 & echo $!); sleep 1002", {
-      session,
-      timeoutMs: 200,
-    });
-    const fresh = run.stdout.trim().split("\n").map(Number);
+    const pids = `${fixture.directory}/pids`;
+    const run = await fixture.run(
+      `{ sleep 1000 & echo $!; (sleep 1001 & echo $!); } >${pids}; echo begun; sleep 1002`,
+      {
+        session,
+        expiresAt: "begun\n",
+      },
+    );
+    expect(run.exit.timedOut).toBe(true);
+    const fresh = readFileSync(pids, "utf8").trim().split("\n").map(Number);
     expect(fresh.length).toBe(2);
     expect(fresh.map(isAlive)).toEqual([false, false]);
     expect(old.map(isAlive)).toEqual([true, true]);
     await fixture.sessions.end(session);
-    await vi.waitFor(() => expect(old.map(isAlive)).toEqual([false, false]));
+    await expect.poll(() => old.map(isAlive)).toEqual([false, false]);
   });
 
   test("returns what was written until then", async () => {
-    const run = await fixture.run("echo out; echo err >&2; printf partial; sleep 1000", { timeoutMs: 200 });
+    const run = await fixture.run("echo err >&2; echo out; printf partial; sleep 1000", {
+      expiresAt: "out\npartial",
+    });
     expect(run).toMatchObject({ stdout: "out\npartial", exit: { timedOut: true, stdoutBytes: 11 } });
     expect(run.stderr).toMatch(/^err\n/);
   });
@@ -88,7 +96,7 @@ describe.each(Object.entries(testedShells))("a timeout in %s", (name, driver) =>
     await fixture.run("X=1", { session });
     const abort = new AbortController();
     const running = fixture.run("echo $$ >pid; sleep 1000; touch evil", { session }, abort.signal);
-    await vi.waitFor(() => expect(existsSync(`${fixture.directory}/pid`)).toBe(true));
+    await expect.poll(() => existsSync(`${fixture.directory}/pid`)).toBe(true);
     abort.abort();
     expect(await running).toMatchObject({
       interrupted: "abort",
@@ -113,9 +121,9 @@ test("a shell that does not give up is killed", async () => {
   if (driver === undefined) throw new Error("no dash");
   await using fixture = await startSessions({ driver, graceMs: 200 });
   await fixture.run("X=1");
-  const run = await fixture.run("trap '' 58; while :; do :; done", { timeoutMs: 100 });
+  const run = await fixture.run("trap '' 58; echo begun; while :; do :; done", { expiresAt: "begun\n" });
   expect(run).toMatchObject({ exit: { timedOut: true, code: 137 }, session: { shell: "restarted" } });
-  expect(await fixture.run("set -n; echo no", { timeoutMs: 100 })).toMatchObject({
+  expect(await fixture.run("set -n; echo no", { timeoutMs: 1000 })).toMatchObject({
     stdout: "",
     exit: { timedOut: true },
     session: { shell: "restarted" },
