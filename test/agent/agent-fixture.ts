@@ -1,10 +1,12 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdtempSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createConnection, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Duplex } from "node:stream";
+import { afterAll, beforeAll } from "vitest";
 import { agentBinaryPath } from "../../src/agent/agent-binary.ts";
 import { AgentConnection } from "../../src/agent/connection.ts";
 import type { GuestExec, GuestExecSpec, GuestExit } from "../../src/agent/guest.ts";
@@ -17,6 +19,8 @@ export interface RunningAgent {
   [Symbol.asyncDispose](): Promise<void>;
   readonly pid: number;
   readonly directory: string;
+  /** An empty one below {@link directory}. */
+  newDirectory(): string;
   /** A stream to it, before any greeting. */
   dialSocket(): Promise<Socket>;
   connect(window?: number): Promise<AgentConnection>;
@@ -57,6 +61,7 @@ export async function startAgent(launch: AgentLaunch = {}): Promise<RunningAgent
   return {
     pid,
     directory,
+    newDirectory: () => mkdtempSync(join(directory, "t")),
     dialSocket,
     connect,
     async [Symbol.asyncDispose]() {
@@ -64,6 +69,21 @@ export async function startAgent(launch: AgentLaunch = {}): Promise<RunningAgent
       await rm(directory, { recursive: true, force: true });
     },
   };
+}
+
+/** One agent for all tests of a file. @param made is handed it, with a connection, before the first of them */
+export function shareAgent(made: (agent: RunningAgent, connection: AgentConnection) => void): void {
+  let agent: RunningAgent | undefined;
+  let connection: AgentConnection | undefined;
+  beforeAll(async () => {
+    agent = await startAgent();
+    connection = await agent.connect();
+    made(agent, connection);
+  });
+  afterAll(async () => {
+    connection?.close();
+    await agent?.[Symbol.asyncDispose]();
+  });
 }
 
 async function endAgent(child: ChildProcess, connect: () => Promise<AgentConnection>): Promise<void> {

@@ -1,4 +1,4 @@
-/** Trees to archive, and archives made by hand. */
+/** Trees to archive. */
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import {
@@ -11,33 +11,6 @@ import {
   utimesSync,
   writeFileSync,
 } from "node:fs";
-import { encodeTarHeader, tarEnd } from "../../src/protocol/tar-encode.ts";
-import { type TarMember, tarPadding } from "../../src/protocol/tar-member.ts";
-
-export async function* inParts(bytes: Buffer, length = 70_000): AsyncGenerator<Buffer> {
-  for (let at = 0; at < bytes.length; at += length) yield bytes.subarray(at, at + length);
-}
-
-type Given = Partial<Omit<TarMember, "name" | "link">> & { link?: string; content?: string };
-
-export function tarOf(...members: readonly (readonly [name: string, given: Given])[]): Buffer {
-  const parts = members.map(([name, { content = "", link, ...given }]) => {
-    const bytes = Buffer.from(content);
-    const header = encodeTarHeader({
-      type: "file",
-      mode: 0o644,
-      uid: 0,
-      gid: 0,
-      mtimeMs: 1000,
-      size: bytes.length,
-      name: Buffer.from(name),
-      ...(link === undefined ? {} : { link: Buffer.from(link) }),
-      ...given,
-    });
-    return Buffer.concat([header, bytes, Buffer.alloc(tarPadding(bytes.length))]);
-  });
-  return Buffer.concat([...parts, tarEnd]);
-}
 
 export function plantTree(top: string): void {
   mkdirSync(`${top}/sub/empty`, { recursive: true });

@@ -12,31 +12,24 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import type { AgentConnection } from "../../src/agent/connection.ts";
 import type { GuestArchiveResult, GuestExtractOptions } from "../../src/agent/guest.ts";
 import { readTar } from "../../src/protocol/tar-decode.ts";
-import { type RunningAgent, startAgent } from "./agent-fixture.ts";
-import { described, inParts, plantTree, tarOf } from "./archive-fixture.ts";
+import { type RunningAgent, shareAgent } from "./agent-fixture.ts";
+import { inParts, tarOf } from "../protocol/tar-fixture.ts";
+import { described, plantTree } from "./archive-fixture.ts";
 
 let agent: RunningAgent;
 let connection: AgentConnection;
 let root: string;
-let count = 0;
 
-beforeAll(async () => {
-  agent = await startAgent();
-  connection = await agent.connect();
+shareAgent((...made) => {
+  [agent, connection] = made;
 });
 
 beforeEach(() => {
-  root = `${agent.directory}/${count++}`;
-  mkdirSync(root);
-});
-
-afterAll(async () => {
-  connection.close();
-  await agent[Symbol.asyncDispose]();
+  root = agent.newDirectory();
 });
 
 async function archive(

@@ -1,31 +1,23 @@
 import { createHash, randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { crc32 } from "node:zlib";
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { beforeEach, describe, expect, test, vi } from "vitest";
 import type { AgentConnection } from "../../src/agent/connection.ts";
-import { type RunningAgent, startAgent } from "./agent-fixture.ts";
-import { inParts, tarOf } from "./archive-fixture.ts";
+import { type RunningAgent, shareAgent } from "./agent-fixture.ts";
+import { inParts, tarOf } from "../protocol/tar-fixture.ts";
 import { childrenOf } from "./process-state.ts";
 
 const POLL = { timeout: 20_000, interval: 10 };
 let agent: RunningAgent;
 let connection: AgentConnection;
 let root: string;
-let count = 0;
 
-beforeAll(async () => {
-  agent = await startAgent();
-  connection = await agent.connect();
+shareAgent((...made) => {
+  [agent, connection] = made;
 });
 
 beforeEach(() => {
-  root = `${agent.directory}/${count++}`;
-  mkdirSync(root);
-});
-
-afterAll(async () => {
-  connection.close();
-  await agent[Symbol.asyncDispose]();
+  root = agent.newDirectory();
 });
 
 describe("the content of an upload", () => {

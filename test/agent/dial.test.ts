@@ -4,22 +4,16 @@ import { createServer, type Server, type Socket } from "node:net";
 import { constants } from "node:os";
 import { duplexPair } from "node:stream";
 import { setImmediate } from "node:timers/promises";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { AgentConnection } from "../../src/agent/connection.ts";
 import { encodeFrame, FrameType } from "../../src/agent/frame.ts";
-import { type RunningAgent, startAgent } from "./agent-fixture.ts";
+import { type RunningAgent, shareAgent } from "./agent-fixture.ts";
 
 let agent: RunningAgent;
 let connection: AgentConnection;
 
-beforeAll(async () => {
-  agent = await startAgent();
-  connection = await agent.connect();
-});
-
-afterAll(async () => {
-  connection.close();
-  await agent[Symbol.asyncDispose]();
+shareAgent((...made) => {
+  [agent, connection] = made;
 });
 
 interface Listening {

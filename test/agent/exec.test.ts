@@ -1,19 +1,13 @@
 import { readFileSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { AgentConnection } from "../../src/agent/connection.ts";
-import { type RunningAgent, run, sh, start, startAgent } from "./agent-fixture.ts";
+import { run, type RunningAgent, sh, shareAgent, start } from "./agent-fixture.ts";
 
 let agent: RunningAgent;
 let connection: AgentConnection;
 
-beforeAll(async () => {
-  agent = await startAgent();
-  connection = await agent.connect();
-});
-
-afterAll(async () => {
-  connection.close();
-  await agent[Symbol.asyncDispose]();
+shareAgent((...made) => {
+  [agent, connection] = made;
 });
 
 describe("a command", () => {

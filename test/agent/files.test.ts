@@ -12,10 +12,10 @@ import {
   writeFileSync,
 } from "node:fs";
 import { setImmediate } from "node:timers/promises";
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { beforeEach, describe, expect, test, vi } from "vitest";
 import type { AgentConnection } from "../../src/agent/connection.ts";
 import type { GuestFiles, GuestWriteOptions } from "../../src/agent/guest.ts";
-import { type RunningAgent, startAgent } from "./agent-fixture.ts";
+import { type RunningAgent, shareAgent } from "./agent-fixture.ts";
 import { childrenOf } from "./process-state.ts";
 
 const POLL = { timeout: 20_000, interval: 10 };
@@ -23,22 +23,14 @@ let agent: RunningAgent;
 let connection: AgentConnection;
 let files: GuestFiles;
 let root: string;
-let count = 0;
 
-beforeAll(async () => {
-  agent = await startAgent();
-  connection = await agent.connect();
+shareAgent((...made) => {
+  [agent, connection] = made;
   files = connection.files;
 });
 
 beforeEach(() => {
-  root = `${agent.directory}/${count++}`;
-  mkdirSync(root);
-});
-
-afterAll(async () => {
-  connection.close();
-  await agent[Symbol.asyncDispose]();
+  root = agent.newDirectory();
 });
 
 async function* chunks(...parts: (string | Buffer)[]): AsyncGenerator<Buffer> {

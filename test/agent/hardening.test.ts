@@ -9,7 +9,7 @@ import { describe, expect, test, vi } from "vitest";
 import { agentBinaryPath } from "../../src/agent/agent-binary.ts";
 import type { AgentConnection } from "../../src/agent/connection.ts";
 import { type AgentLaunch, run, sh, start, startAgent } from "./agent-fixture.ts";
-import { inParts } from "./archive-fixture.ts";
+import { inParts } from "../protocol/tar-fixture.ts";
 import { childrenOf, memoryOf } from "./process-state.ts";
 
 const execute = promisify(execFile);

@@ -1,21 +1,15 @@
 import { existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { AgentConnection } from "../../src/agent/connection.ts";
-import { type RunningAgent, run, sh, start, startAgent } from "./agent-fixture.ts";
+import { run, type RunningAgent, sh, shareAgent, start, startAgent } from "./agent-fixture.ts";
 import { childrenOf, isAlive, processState } from "./process-state.ts";
 
 const POLL = { timeout: 20_000, interval: 10 };
 let agent: RunningAgent;
 let connection: AgentConnection;
 
-beforeAll(async () => {
-  agent = await startAgent();
-  connection = await agent.connect();
-});
-
-afterAll(async () => {
-  connection.close();
-  await agent[Symbol.asyncDispose]();
+shareAgent((...made) => {
+  [agent, connection] = made;
 });
 
 function pids(output: Buffer): number[] {
@@ -25,7 +19,7 @@ function pids(output: Buffer): number[] {
 test("a timeout kills the whole tree, sessions of its own included, and returns what was captured", async () => {
   const script =
     "echo captured; sleep 1000 & setsid sh -c 'sleep 1000 & echo $$ $! >&2; wait' & echo $! >&2; wait";
-  const result = await run(connection, sh(script), { timeoutMs: 500 });
+  const result = await run(connection, sh(script), { timeoutMs: 1500 });
   expect(result).toMatchObject({ code: 137, signal: 9, timedOut: true });
   expect(result.stdout.toString()).toBe("captured\n");
   expect(pids(result.stderr).length).toBe(3);

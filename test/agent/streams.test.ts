@@ -1,9 +1,9 @@
 import { createHash, randomBytes } from "node:crypto";
 import { setImmediate } from "node:timers/promises";
 import { readFileSync } from "node:fs";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { AgentConnection } from "../../src/agent/connection.ts";
-import { type RunningAgent, run, sh, start, startAgent } from "./agent-fixture.ts";
+import { run, type RunningAgent, sh, shareAgent, start } from "./agent-fixture.ts";
 import { isAlive, memoryOf } from "./process-state.ts";
 
 const MIB = 1024 * 1024;
@@ -12,14 +12,8 @@ const POLL = { timeout: 20_000, interval: 10 };
 let agent: RunningAgent;
 let connection: AgentConnection;
 
-beforeAll(async () => {
-  agent = await startAgent();
-  connection = await agent.connect();
-});
-
-afterAll(async () => {
-  connection.close();
-  await agent[Symbol.asyncDispose]();
+shareAgent((...made) => {
+  [agent, connection] = made;
 });
 
 function sha256(bytes: Buffer): string {

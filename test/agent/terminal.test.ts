@@ -1,20 +1,13 @@
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { expect, test } from "vitest";
 import type { AgentConnection } from "../../src/agent/connection.ts";
-import { type RunningAgent, run, sh, start, startAgent } from "./agent-fixture.ts";
+import { run, sh, shareAgent, start } from "./agent-fixture.ts";
 import { isAlive } from "./process-state.ts";
 
 const tty = { rows: 33, cols: 99 };
-let agent: RunningAgent;
 let connection: AgentConnection;
 
-beforeAll(async () => {
-  agent = await startAgent();
-  connection = await agent.connect();
-});
-
-afterAll(async () => {
-  connection.close();
-  await agent[Symbol.asyncDispose]();
+shareAgent((_agent, made) => {
+  connection = made;
 });
 
 test("a terminal has the asked size, is the controlling one, and all three streams", async () => {
@@ -80,7 +73,7 @@ test("a background process that keeps the terminal does not delay the exit", asy
   const background = Number(/\d+/.exec(output.stdout.toString())?.[0]);
   expect(isAlive(background)).toBe(true);
   process.kill(background, "SIGKILL");
-  await vi.waitFor(() => expect(isAlive(background)).toBe(false));
+  await expect.poll(() => isAlive(background)).toBe(false);
   exec.release();
 });
 

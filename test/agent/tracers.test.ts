@@ -2,23 +2,17 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { AgentConnection } from "../../src/agent/connection.ts";
-import { type RunningAgent, run, sh, start, startAgent, type Started } from "./agent-fixture.ts";
+import { run, type RunningAgent, sh, shareAgent, start, startAgent, type Started } from "./agent-fixture.ts";
 import { childrenOf, isAlive, processState } from "./process-state.ts";
 
 const POLL = { timeout: 20_000, interval: 10 };
 let agent: RunningAgent;
 let connection: AgentConnection;
 
-beforeAll(async () => {
-  agent = await startAgent();
-  connection = await agent.connect();
-});
-
-afterAll(async () => {
-  connection.close();
-  await agent[Symbol.asyncDispose]();
+shareAgent((...made) => {
+  [agent, connection] = made;
 });
 
 /** Seizes threads by their ids, with INTERRUPT if asked, and then only sleeps. */

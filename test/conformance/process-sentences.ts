@@ -15,7 +15,7 @@ export function processSentences({ fixture }: Suite): void {
     const { guest } = await fixture().start();
     const mark = uniqueMark();
     const script = `sleep ${mark} & sh -c 'sleep ${mark} & wait' & setsid sleep ${mark} & wait`;
-    const { exit } = await sh(guest, script, { timeoutMs: 500 });
+    const { exit } = await sh(guest, script, { timeoutMs: 1500 });
     expect(exit.timedOut).toBe(true);
     await noProcessWith(mark);
   });

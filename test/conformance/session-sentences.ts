@@ -46,7 +46,7 @@ export function sessionSentences({ fixture }: Suite): void {
     await run(sessions, { command: `X=1; sleep ${old} &` });
     const timed = await run(sessions, {
       command: `echo begun; (sleep ${fresh} &); sleep ${fresh}; echo never`,
-      timeoutMs: 300,
+      timeoutMs: 1500,
     });
     expect(timed).toMatchObject({ stdout: "begun\n", exit: { timedOut: true } });
     await noProcessWith(fresh);

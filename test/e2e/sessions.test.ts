@@ -48,7 +48,7 @@ test("a timeout ends the command and leaves the session", async () => {
   await sandbox.runShell("cd /usr; sleep 1000 & echo $! >/tmp/server", { session: "timed" });
   const result = await sandbox.runShell("echo begun; sleep 1000; touch /tmp/evil", {
     session: "timed",
-    timeoutMs: 300,
+    timeoutMs: 1500,
   });
   expect(result).toMatchObject({
     stdout: "begun\n",

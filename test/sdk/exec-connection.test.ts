@@ -138,9 +138,9 @@ describe("an exec's connection", () => {
     wire.emit("close");
     expect(log).toEqual(["begun a"]);
     gates.shift()?.();
-    await vi.waitFor(() => expect(log).toEqual(["begun a", "done a", "begun b"]));
+    await expect.poll(() => log).toEqual(["begun a", "done a", "begun b"]);
     gates.shift()?.();
-    await vi.waitFor(() => expect(log).toEqual(["begun a", "done a", "begun b", "done b", "exit"]));
+    await expect.poll(() => log).toEqual(["begun a", "done a", "begun b", "done b", "exit"]);
   });
 
   test("gives signs of life while its receiver takes long", async () => {
@@ -151,7 +151,7 @@ describe("an exec's connection", () => {
     vi.advanceTimersByTime(100_000);
     expect(wire.calls).toEqual(["pause", "pong", "pong", "pong"]);
     resolve();
-    await vi.waitFor(() => expect(wire.calls.at(-1)).toBe("resume"));
+    await expect.poll(() => wire.calls.at(-1)).toBe("resume");
     vi.advanceTimersByTime(100_000);
     expect(wire.calls.at(-1)).toBe("resume");
     wire.arrive(execChannel.status, exited);
@@ -164,7 +164,7 @@ describe("an exec's connection", () => {
     const bytes = (): number => wire.sent.slice(1).reduce((sum, frame) => sum + frame.length - 1, 0);
     expect(bytes()).toBe(262_144);
     wire.arrive(execChannel.control, { type: "credit", bytes: 10_000 });
-    await vi.waitFor(() => expect(bytes()).toBe(272_144));
+    await expect.poll(() => bytes()).toBe(272_144);
     wire.arrive(execChannel.control, { type: "credit", bytes: 100_000 });
     await written;
     expect(bytes()).toBe(300_000);

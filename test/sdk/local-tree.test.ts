@@ -1,17 +1,27 @@
-import { linkSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
-import { symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { readTar } from "../../src/protocol/tar-decode.ts";
-import { encodeTarHeader, tarEnd } from "../../src/protocol/tar-encode.ts";
-import { type TarMember, tarPadding } from "../../src/protocol/tar-member.ts";
+import { encodeTarHeader } from "../../src/protocol/tar-encode.ts";
+import type { TarMember } from "../../src/protocol/tar-member.ts";
 import { LocalArchive } from "../../src/sdk/local-archive.ts";
 import { LocalTree } from "../../src/sdk/local-tree.ts";
-
-type Given = Partial<Omit<TarMember, "name" | "link">> & { link?: string; content?: string };
-type Member = readonly [name: string | Buffer, given: Given];
+import { inParts, type Member, tarOf } from "../protocol/tar-fixture.ts";
 
 let home: string;
 
@@ -22,25 +32,6 @@ beforeEach(async () => {
   mkdirSync(`${home}/outside`);
   writeFileSync(`${home}/outside/precious`, "precious");
 });
-
-async function* tarOf(members: readonly Member[]): AsyncGenerator<Buffer> {
-  for (const [name, { content = "", link, ...given }] of members) {
-    const bytes = Buffer.from(content);
-    yield encodeTarHeader({
-      type: "file",
-      mode: 0o644,
-      uid: 0,
-      gid: 0,
-      mtimeMs: 1000,
-      size: bytes.length,
-      name: Buffer.from(name),
-      ...(link === undefined ? {} : { link: Buffer.from(link) }),
-      ...given,
-    });
-    yield Buffer.concat([bytes, Buffer.alloc(tarPadding(bytes.length))]);
-  }
-  yield tarEnd;
-}
 
 async function extract(source: AsyncIterable<Buffer>, owners = false): Promise<void> {
   const tree = new LocalTree(Buffer.from(`${home}/target`), owners);
@@ -108,7 +99,7 @@ describe("an archive out of a hostile sandbox", () => {
   ];
   test.each(cases)("is refused: %s", async (_, members) => {
     symlinkSync("../outside", `${home}/target/mine`);
-    await expect(extract(tarOf(members))).rejects.toThrow(Error);
+    await expect(extract(inParts(tarOf(...members)))).rejects.toThrow(Error);
     expect(readdirSync(home).sort()).toEqual(["outside", "target"]);
     expect(readdirSync(`${home}/outside`)).toEqual(["precious"]);
     expect(readFileSync(`${home}/outside/precious`, "utf8")).toBe("precious");
@@ -120,12 +111,7 @@ describe("an archive out of a hostile sandbox", () => {
   test("replaces symlinks and hard links that you have, and never writes through them", async () => {
     symlinkSync("../outside/precious", `${home}/target/symlink`);
     linkSync(`${home}/outside/precious`, `${home}/target/hard`);
-    await extract(
-      tarOf([
-        ["symlink", { content: "new" }],
-        ["hard", { content: "new" }],
-      ]),
-    );
+    await extract(inParts(tarOf(["symlink", { content: "new" }], ["hard", { content: "new" }])));
     expect(readFileSync(`${home}/target/symlink`, "utf8")).toBe("new");
     expect(readFileSync(`${home}/target/hard`, "utf8")).toBe("new");
     expect(readFileSync(`${home}/outside/precious`, "utf8")).toBe("precious");
@@ -138,7 +124,7 @@ describe("an archive out of a hostile sandbox", () => {
       ["S", { type: "directory" }],
       ["s/evil", { content: "x" }],
     ];
-    await expect(extract(tarOf(members))).rejects.toThrow(Error);
+    await expect(extract(inParts(tarOf(...members)))).rejects.toThrow(Error);
     expect(readdirSync(`${home}/outside`)).toEqual(["precious"]);
   });
 
@@ -147,19 +133,14 @@ describe("an archive out of a hostile sandbox", () => {
       ["f", { mode: 0o6755, uid: 12, gid: 34, content: "x" }],
       ["d", { type: "directory", mode: 0o2777, uid: 12 }],
     ];
-    await extract(tarOf(members));
+    await extract(inParts(tarOf(...members)));
     expect(statSync(`${home}/target/f`).mode & 0o7777).toBe(0o755);
     expect(statSync(`${home}/target/d`).mode & 0o7777).toBe(0o777);
     expect(statSync(`${home}/target/f`).uid).toBe(process.getuid?.());
   });
 
   test("devices and FIFOs are not made", async () => {
-    await extract(
-      tarOf([
-        ["null", { type: "character" }],
-        ["pipe", { type: "fifo" }],
-      ]),
-    );
+    await extract(inParts(tarOf(["null", { type: "character" }], ["pipe", { type: "fifo" }])));
     expect(readdirSync(`${home}/target`)).toEqual(["there"]);
   });
 
@@ -170,10 +151,7 @@ describe("an archive out of a hostile sandbox", () => {
     ["a member that is cut off", encodeTarHeader({ ...plain("f"), size: 1000 })],
     ["an endless extended header", encodeTarHeader({ ...plain("x".repeat(2_000_000)) })],
   ])("%s is an error, never taken for whole", async (_, bytes) => {
-    async function* source(): AsyncGenerator<Buffer> {
-      yield bytes;
-    }
-    await expect(extract(source())).rejects.toMatchObject({ code: "protocol_error" });
+    await expect(extract(inParts(bytes))).rejects.toMatchObject({ code: "protocol_error" });
     expect(readdirSync(`${home}/target`).filter((name) => name.endsWith(".tmp"))).toEqual([]);
   });
 });
@@ -190,7 +168,6 @@ test("what is archived here comes back as it was: links, holes, empty folders, o
   writeFileSync(`${from}/f`, "x".repeat(300_000));
   linkSync(`${from}/f`, `${from}/second`);
   symlinkSync("t".repeat(200), `${from}/dangling`);
-  const { truncateSync, utimesSync, chmodSync } = await import("node:fs");
   writeFileSync(`${from}/sparse`, "");
   truncateSync(`${from}/sparse`, 10_000_000);
   utimesSync(`${from}/f`, 1_111_111_111.5, 1_111_111_111.5);

@@ -59,7 +59,7 @@ async function tooMuch({ sandbox }: World): Promise<void> {
 }
 
 async function timeOut({ sandbox }: World): Promise<void> {
-  const result = await sandbox.exec(["sh", "-c", "echo begun; sleep 1000"], { timeoutMs: 400 });
+  const result = await sandbox.exec(["sh", "-c", "echo begun; sleep 1000"], { timeoutMs: 1500 });
   expectEqual(
     "a timeout",
     [result.stdout, result.exitCode, result.cause, result.timedOut],

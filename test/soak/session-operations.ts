@@ -154,7 +154,7 @@ async function timeOut(world: World): Promise<void> {
   const { session } = pickSession(world);
   const result = await world.sandbox.runShell("echo begun; sleep 1000; echo never", {
     session,
-    timeoutMs: 400,
+    timeoutMs: 1500,
   });
   // the shell's own remark on what it waited for
   expectResult("a timeout", result, { stdout: "begun\n", stderr: "Killed\n", exitCode: 124 });
