@@ -22,9 +22,9 @@ export interface ShellDriver {
   /** Runs `command` in the shell itself; the number is its exit status. */
   command(command: string, env: Env, level: number, nonce: string): Script;
   /** Goes to a directory for one command; 0 when that is possible. */
-  enter(directory: string, nonce: string): string;
+  readonly enter: (directory: string, nonce: string) => string;
   /** Comes back from it; 0 when that is possible. */
-  leave(nonce: string): string;
+  readonly leave: (nonce: string) => string;
   /** To be written right after the signal. */
   readonly afterAbort: string;
 }
@@ -56,9 +56,11 @@ export function withEnv(env: Env, command: string, word = quoted): string {
 /** What the kinds of shell share, by the builtin that one of them calls builtins with. */
 export function scriptsBy(builtin: string): {
   /** A trap that does `then` when a command runs: at other times the driver's variable is set. */
-  trapWhileRunning(then: string): string;
-  report(nonce: string): string;
-} & Pick<ShellDriver, "enter" | "leave"> {
+  readonly trapWhileRunning: (then: string) => string;
+  readonly report: (nonce: string) => string;
+  readonly enter: ShellDriver["enter"];
+  readonly leave: ShellDriver["leave"];
+} {
   const call = `\\${builtin}`;
   /*
    * Prints the marker with the number in `__dsec`. A function that took the name of the one builtin all this relies on is

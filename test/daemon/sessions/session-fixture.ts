@@ -61,7 +61,9 @@ class ExpiryClock implements Clock {
   readonly #expiries = new Map<number, () => void>();
   #next = firstExpiry;
 
-  readonly now = systemClock.now;
+  now(): number {
+    return systemClock.now();
+  }
 
   after(ms: number, run: () => void): () => void {
     if (ms < firstExpiry) return systemClock.after(ms, run);
