@@ -57,19 +57,21 @@ beforeAll(async () => {
     { version: "2.0", uploaded: "2026-05-01T00:00:00Z" },
   ]);
   pythonUrl = index.url;
-  await internet.setZone({ "npm.mirror.test": [1], "apt.mirror.test": [2] });
+  await internet.setZone({ "a.example.test": [3], "npm.mirror.test": [1], "apt.mirror.test": [2] });
 
   registriesFile = join(directory, "registries.yaml");
   await writeRegistries();
   const { address, port } = internet.nameServer;
-  fleet = scope.use(
-    await startFleet({ flags: ["--registries", registriesFile, "--name-server", `${address}:${port}`] }),
-  );
+  const flags = ["--registries", registriesFile, "--name-server", `${address}:${port}`];
+  fleet = scope.use(await startFleet({ flags: [...flags, "--ca-bundle", internet.caFile] }));
   client = await fleet.client();
   scope.defer(() => client.close());
   const spec = { image: "debian", engine: "runc", memoryMb: 1024 } as const;
   [allowed, denied] = await Promise.all([
-    client.runContainer({ ...spec, networkRules: { npm: true, debian: true, pypi: true } }),
+    client.runContainer({
+      ...spec,
+      networkRules: { npm: true, debian: true, pypi: true, "a.example.test": true },
+    }),
     client.runContainer({ ...spec, networkRules: { npm: false, pypi: true } }),
   ]);
   for (const sandbox of [allowed, denied]) {
@@ -119,6 +121,28 @@ describe("apt-get install", () => {
     const { stdout } = await denied.runShell(`cd / && ${apt} update 2>&1; ${apt} install -y dsec-hello 2>&1`);
     expect(stdout).toContain("Could not resolve 'apt.mirror.test'");
     expect(stdout).toContain("Unable to locate package dsec-hello");
+  });
+});
+
+describe("TLS by an authority of the node", () => {
+  test.each([
+    ["curl", ["curl", "-sS", "https://a.example.test/"]],
+    [
+      "python",
+      [
+        "python3",
+        "-c",
+        "from urllib.request import urlopen; print(urlopen('https://a.example.test/').read())",
+      ],
+    ],
+    [
+      "node",
+      ["node", "-e", "fetch('https://a.example.test/').then(async (r) => console.log(await r.text()))"],
+    ],
+  ])("is trusted by %s", async (_, argv) => {
+    const { exitCode, stdout, stderr } = await allowed.exec(argv);
+    expect([exitCode, stderr]).toEqual([0, ""]);
+    expect(stdout).toContain('"name":"a.example.test"');
   });
 });
 

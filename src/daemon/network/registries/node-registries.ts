@@ -78,7 +78,15 @@ export class NodeRegistries {
 
   /** What does not hold, and what mends it. */
   get findings(): readonly Finding[] {
-    return [...this.#findings.values()];
+    const local = [...this.#configured].filter(([, registry]) => isLocal(registry));
+    return [
+      ...this.#findings.values(),
+      ...local.map(([name]): Finding => ({
+        level: "warning",
+        message: `${name} stands for a mirror on the node's loopback, where no sandbox reaches it`,
+        fix: `give ${name} an address that sandboxes reach, or a cutoff: the daemon then serves it`,
+      })),
+    ];
   }
 
   /** As operators see it. */
@@ -109,7 +117,7 @@ export class NodeRegistries {
         const path = name === "pypi" ? "simple/" : "";
         return port === undefined ? [] : [{ name, url: `http://${this.#host ?? ""}:${port}/${path}` }];
       }
-      if (source === "built-in" || upstream === undefined) return [];
+      if (source === "built-in" || upstream === undefined || isLocal(registry)) return [];
       // The operator may have named other hosts and no URL.
       return standsFor(registry, new URL(upstream).hostname) ? [{ name, url: withoutUser(upstream) }] : [];
     });
@@ -242,6 +250,12 @@ async function configure({ node, file }: NodeRegistriesOptions, required: boolea
   const read = await readRegistryFile(file, table);
   if (read === undefined && required) throw new DSecError("config_invalid", `${file} is not there`);
   return read ?? table;
+}
+
+/** Whether it is the node's own loopback, which in a sandbox is the sandbox's. */
+function isLocal({ domains, cidrs, cutoff }: Registry): boolean {
+  if (cutoff !== undefined) return false;
+  return domains.includes("localhost") || cidrs.some((cidr) => /^(?:127\.|::1(?:\/|$))/.test(cidr));
 }
 
 /** Passwords of a mirror are the node's own. */

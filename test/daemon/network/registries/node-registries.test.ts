@@ -83,6 +83,19 @@ test("a mirror that cannot listen leaves its name standing for nothing, and is a
   ]);
 });
 
+test("a mirror on the node's own loopback is a finding, and no sandbox is sent there", async () => {
+  const environment = {
+    npm_config_registry: "http://localhost:4873/",
+    PIP_INDEX_URL: "http://127.0.0.1/simple",
+  };
+  const node = { environment, home: "/root", root: join(await temporaryDir(), "none") };
+  const { registries } = await open("pypi: {cutoff: 2026-03-01}\n", { node });
+  expect(registries.findings.map(({ message }) => message)).toEqual([
+    "npm stands for a mirror on the node's loopback, where no sandbox reaches it",
+  ]);
+  expect(registries.homes).toEqual([]);
+});
+
 test("package managers are sent to mirrors whose name the policy allows, never with the node's password", async () => {
   const { registries } = await open(
     "npm: {domains: [npm.example], upstream: 'http://user:secret@npm.example:4873/'}\n" +

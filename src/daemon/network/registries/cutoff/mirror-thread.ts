@@ -1,6 +1,6 @@
 /** The thread of the mirrors: it takes documents of many megabytes apart, for which the daemon has no time. */
 import { join } from "node:path";
-import { rootCertificates } from "node:tls";
+import { getCACertificates } from "node:tls";
 import { parentPort } from "node:worker_threads";
 import { FileCache } from "./file-cache.ts";
 import type { Mirror, MirrorParts } from "./mirror.ts";
@@ -55,7 +55,7 @@ async function serve(plan: MirrorPlan): Promise<number> {
   const upstream = new Upstream({
     base: plan.upstream,
     domains: plan.domains,
-    ...(plan.ca !== undefined && { ca: [...rootCertificates, plan.ca] }),
+    ...(plan.ca !== undefined && { ca: [...getCACertificates("default"), plan.ca] }),
   });
   const files = new FileCache(join(plan.cacheDir, plan.name), cacheBytes);
   const server = await MirrorServer.listen(plan.host, plan.port, (address) => {

@@ -1,9 +1,11 @@
 import { createServer } from "node:http";
+import { createServer as createSecureServer } from "node:https";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Mirrors } from "../../../../../src/daemon/network/registries/cutoff/mirrors.ts";
+import { makeAuthority } from "../../authorities/authority.ts";
 import { type PythonIndex, startPythonIndex } from "../python-index.ts";
 
 const cutoff = Date.parse("2026-03-01T00:00:00Z");
@@ -14,7 +16,7 @@ let mirrors: Mirrors;
 let cacheDir: string;
 let mirror: string;
 
-async function serve(upstream: string, domains: readonly string[] = []): Promise<string> {
+async function serve(upstream: string, domains: readonly string[] = [], ca?: string): Promise<string> {
   const plan = {
     name: "pypi",
     upstream,
@@ -23,7 +25,7 @@ async function serve(upstream: string, domains: readonly string[] = []): Promise
     host: "127.0.0.1",
     port: 0,
     cacheDir,
-    ca: undefined,
+    ca,
   };
   return `http://127.0.0.1:${await mirrors.serve(plan)}/`;
 }
@@ -95,6 +97,32 @@ describe("PyPI with a cut-off", () => {
     const paths = ["simple/", "pypi/lab-tool/json", "simple/-x-/", "simple/lab-tool/files", ""];
     const answers = await Promise.all(paths.map(async (path) => fetch(`${mirror}${path}`)));
     expect(answers.map(({ status }) => status)).toEqual([404, 404, 404, 404, 404]);
+  });
+
+  test("an index is believed when its certificate holds: by a public authority's word, or one of the node's", async () => {
+    const authority = await makeAuthority("inspection");
+    const document = { meta: { "api-version": "1.1" }, name: "lab-tool", files: [] };
+    const secure = createSecureServer(await authority.sign("127.0.0.1"), (_, response) => {
+      response.writeHead(200, { "content-type": json });
+      response.end(JSON.stringify(document));
+    });
+    await new Promise<void>((resolve) => {
+      secure.listen(0, "127.0.0.1", resolve);
+    });
+    const address = secure.address();
+    const upstream = `https://127.0.0.1:${typeof address === "object" ? (address?.port ?? 0) : 0}/`;
+    const host = upstream.slice("https://".length, -1);
+    mirror = await serve(upstream);
+    const doubted = await fetch(`${mirror}simple/lab-tool/`);
+    expect([doubted.status, await doubted.json()]).toEqual([502, { error: `${host} cannot be reached` }]);
+    mirror = await serve(upstream, [], authority.cert);
+    const believed = await fetch(`${mirror}simple/lab-tool/`);
+    expect([believed.status, await believed.json()]).toEqual([
+      404,
+      { error: "nothing of lab-tool had been uploaded" },
+    ]);
+    secure.close();
+    secure.closeAllConnections();
   });
 
   test("an index without dates serves nothing, and says why", async () => {
