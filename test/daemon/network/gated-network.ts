@@ -24,7 +24,8 @@ export interface Guest {
 export class GatedNetwork implements AsyncDisposable {
   readonly node: TemporaryNode;
   readonly network: SandboxNetwork;
-  readonly gate: SandboxGate;
+  /** The one that is open. */
+  gate: SandboxGate;
   readonly gateway: string;
   readonly #scope: AsyncDisposableStack;
   #guests = 0;
@@ -48,16 +49,20 @@ export class GatedNetwork implements AsyncDisposable {
     const { runDir, instance, networkRange: range } = node;
     const network = await SandboxNetwork.open({ runDir, instance, range });
     scope.defer(() => network.close({ everything: true }));
-    const gate = await SandboxGate.open({
-      firewall: network.firewall,
-      nameServers: [internet.nameServer],
-      random: Math.random,
-      interrupted: (reason) => {
-        throw reason;
-      },
-    });
-    scope.defer(() => gate.close());
-    return new GatedNetwork(node, network, gate, scope.move());
+    const gate = await openGate(network, internet);
+    const gated = new GatedNetwork(node, network, gate, scope.move());
+    gated.#scope.defer(() => gated.gate.close());
+    return gated;
+  }
+
+  /** As a daemon that ends and one that begins: `work` is done in between. */
+  async reopen(internet: Internet, work: () => Promise<void>): Promise<void> {
+    await this.gate.close();
+    const { runDir, instance, networkRange: range } = this.node;
+    await work();
+    const again = await SandboxNetwork.open({ runDir, instance, range });
+    await again.close({ everything: false });
+    this.gate = await openGate(this.network, internet);
   }
 
   /** `allow example.test`, `deny 10.0.0.0/8:80`… */
@@ -101,4 +106,15 @@ export class GatedNetwork implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#scope.disposeAsync();
   }
+}
+
+function openGate({ firewall }: SandboxNetwork, internet: Internet): Promise<SandboxGate> {
+  return SandboxGate.open({
+    firewall,
+    nameServers: [internet.nameServer],
+    random: Math.random,
+    interrupted: (reason) => {
+      throw reason;
+    },
+  });
 }

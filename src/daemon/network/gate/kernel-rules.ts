@@ -25,6 +25,8 @@ interface Task {
   readonly done: PromiseWithResolvers<void>;
 }
 
+/** Chains kept that nobody needs. */
+const mostUnused = 64;
 const protocolNumber = { tcp: 6, udp: 17 } as const;
 const directions = [
   { set: firewallSet.outgoing, prefix: "out" },
@@ -42,6 +44,8 @@ export class KernelRules {
   readonly #chains = new Map<string, { users: number; made: Promise<void> }>();
   /** Digest of the chains by source address. */
   readonly #inForce = new Map<string, string>();
+  /** Those to which no address leads, the oldest first: the next sandbox of a job wants what the last one had. */
+  readonly #unused = new Set<string>();
   #tasks: Task[] = [];
   #running: Promise<void> | undefined;
 
@@ -136,6 +140,7 @@ export class KernelRules {
     const chain = this.#chains.get(digest) ?? { users: 0, made };
     chain.users += 1;
     this.#chains.set(digest, chain);
+    this.#unused.delete(digest);
   }
 
   #release(digest: string): void {
@@ -143,6 +148,13 @@ export class KernelRules {
     if (chain === undefined) return;
     chain.users -= 1;
     if (chain.users > 0) return;
+    this.#unused.add(digest);
+    const [oldest] = this.#unused;
+    if (this.#unused.size > mostUnused && oldest !== undefined) this.#remove(oldest);
+  }
+
+  #remove(digest: string): void {
+    this.#unused.delete(digest);
     this.#chains.delete(digest);
     // What cannot be removed is in nobody's way: it is made anew where it is needed again.
     this.#run(directions.map(({ prefix }) => `delete chain inet ${this.#table} ${prefix}_${digest}`)).catch(

@@ -112,10 +112,11 @@ function wanted(policy: CompiledPolicy, address: string, names: Iterable<string>
         const listed = portsOf(ports);
         if (listed === undefined) {
           // Nobody looks into UDP again, so that what is denied of it must not be let through here.
-          const partlyDenied = terms.some(
+          const isPartlyDenied = terms.some(
             (term) => term.action === "deny" && (term.protocol ?? protocol) === protocol,
           );
-          if (protocol === "tcp" || !partlyDenied) want(protocol, undefined);
+          const isClosed = isClosedOnEveryPort(policy, address, protocol, name);
+          if (!isClosed && (protocol === "tcp" || !isPartlyDenied)) want(protocol, undefined);
           continue;
         }
         for (const port of listed)
@@ -124,6 +125,17 @@ function wanted(policy: CompiledPolicy, address: string, names: Iterable<string>
     }
   }
   return pins;
+}
+
+function isClosedOnEveryPort(
+  policy: CompiledPolicy,
+  address: string,
+  protocol: Pin["protocol"],
+  name: string,
+): boolean {
+  const { allowed, by } = judge(policy, { address, port: undefined, protocol, name });
+  // Rules about ports say nothing without one: then it is the default that refuses.
+  return !allowed && by.kind !== "default";
 }
 
 function portsOf(ranges: CompiledPolicy["domains"][number]["ports"]): number[] | undefined {

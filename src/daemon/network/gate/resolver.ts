@@ -104,7 +104,8 @@ export class Resolver {
   async #answerTo(sandbox: GatedSandbox, query: DnsQuery, udp: boolean): Promise<Buffer> {
     const { name, type } = query;
     const verdict = judgeName(sandbox.policy, name);
-    const log = { stage: "query", protocol: udp ? "udp" : "tcp", name } as const;
+    const canonical = canonicalName(name);
+    const log = { stage: "query", protocol: udp ? "udp" : "tcp", name: canonical ?? name } as const;
     if (!verdict.allowed) {
       sandbox.decided({ ...log, allowed: false, by: verdict.by });
       const reason = `refused by the sandbox's network policy: ${describe(verdict.by)}`;
@@ -116,7 +117,6 @@ export class Resolver {
     // The policy may be another by now.
     const after = judgeName(sandbox.policy, name);
     sandbox.decided({ ...log, allowed: after.allowed, by: after.by });
-    const canonical = canonicalName(name);
     if (!after.allowed || canonical === undefined || sandbox.isGone)
       return encodeAnswer(query, noSuchName, { udp });
     if (answer.addresses.length > 0) {
