@@ -40,6 +40,22 @@ function echo(guest: Guest, host: string, kind: "tcp" | "udp" = "tcp") {
   return guest.visitor.try({ kind, host, port: 7, send: "hello" });
 }
 
+/** Tries an address all the time, until it is stopped. */
+function probe(guest: Guest, host: string): { outcomes: unknown[]; stop: () => Promise<void> } {
+  const outcomes: unknown[] = [];
+  const over = new AbortController();
+  const probing = (async () => {
+    while (!over.signal.aborted) outcomes.push(await echo(guest, host));
+  })();
+  return {
+    outcomes,
+    stop: async () => {
+      over.abort();
+      await probing;
+    },
+  };
+}
+
 /** Waits for a line of the sandbox's log. */
 async function logged(guest: Guest, decision: Partial<NetworkDecision>): Promise<void> {
   await vi.waitFor(
@@ -191,7 +207,7 @@ describe("addresses", () => {
     const guest = await network.enter(network.policy([], "allow"));
     const knock = (host: string) => guest.visitor.try({ kind: "tcp", host, port: bound.port, send: "x" });
     expect(await echo(guest, internet.address(1))).toMatchObject({ text: "hello" });
-    const others = [network.gateway, neighbour.address, `${internet.network.replace("0/24", "254")}`];
+    const others = [network.gateway, neighbour.address, internet.network.replace("0/24", "254")];
     for (const host of [...others, "169.254.169.254"]) expect(await knock(host)).toMatchObject(refused);
     expect(served).toEqual([]);
     await network.gate.set(guest.id, network.policy([`allow ${network.gateway}:${bound.port}`]));
@@ -317,15 +333,10 @@ describe("changes", () => {
       network.policy([`allow ${internet.address(4)}`, `deny ${internet.address(5)}`]),
     ];
     const guest = await network.enter(a);
-    let isOver = false;
-    const outcomes: unknown[] = [];
-    const probing = (async () => {
-      while (!isOver) outcomes.push(await echo(guest, internet.address(6)));
-    })();
+    const { outcomes, stop } = probe(guest, internet.address(6));
     for (let round = 0; round < 40; round += 1) await network.gate.set(guest.id, round % 2 === 0 ? b : a);
     expect(await echo(guest, internet.address(3))).toMatchObject({ text: "hello" });
-    isOver = true;
-    await probing;
+    await stop();
     expect(outcomes.length).toBeGreaterThan(5);
     expect(outcomes.filter((outcome) => outcome instanceof Object && "text" in outcome)).toEqual([]);
     expect(internet.seen("tcp").filter(({ to }) => to === internet.address(6))).toEqual([]);
@@ -337,11 +348,7 @@ describe("changes", () => {
     const guest = await network.enter(policy);
     await query(guest, "away.example.test");
     await guest.visitor.try({ kind: "open", as: "away", host: internet.address(3), port: 7, send: "hello" });
-    let isOver = false;
-    const outcomes: unknown[] = [];
-    const probing = (async () => {
-      while (!isOver) outcomes.push(await echo(guest, internet.address(7)));
-    })();
+    const { outcomes, stop } = probe(guest, internet.address(7));
     const stillOpen = async () =>
       expect(await guest.visitor.try({ kind: "use", as: "away", send: "more" })).toMatchObject({
         text: "more",
@@ -361,8 +368,7 @@ describe("changes", () => {
     expect(await http(guest, 1, "away.example.test")).toMatchObject({
       text: expect.stringContaining("200 OK"),
     });
-    isOver = true;
-    await probing;
+    await stop();
     expect(outcomes.filter((outcome) => outcome instanceof Object && "text" in outcome)).toEqual([]);
     expect(internet.seen("tcp").filter(({ to }) => to === internet.address(7))).toEqual([]);
   });
