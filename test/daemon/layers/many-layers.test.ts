@@ -11,7 +11,7 @@ import { makeErofsImage } from "../../../src/daemon/layers/erofs-image.ts";
 import { openLayerStore, type LayerStore } from "../../../src/daemon/layers/layer-store.ts";
 import { encodeManifest } from "../../../src/daemon/layers/manifest.ts";
 import { OverlayRoots } from "../../../src/daemon/layers/overlay-root.ts";
-import { temporaryNode, tracesOf, type TemporaryNode } from "../temporary-node.ts";
+import { output, temporaryNode, tracesOf, type TemporaryNode } from "../temporary-node.ts";
 import { openMounts } from "./mounts-fixture.ts";
 
 let node: TemporaryNode;
@@ -101,14 +101,19 @@ test("what two sandboxes read of a layer is in memory once", async () => {
   }
   try {
     const original = store.blobPath(blob?.digest ?? "");
-    const written = cachedBytes(original);
+    // What its publication left in memory is none of the readers' doing.
+    await output("dd", `if=${original}`, "iflag=nocache", "count=0", "status=none");
+    expect(cachedBytes(original)).toBe(0);
     expect(cachedBytes(join(path, "big"))).toBe(0);
     for (const id of sandboxes) {
       expect((await readFile(join(roots.rootOf(id), "big"))).equals(content)).toBe(true);
       expect(cachedBytes(join(path, "big"))).toBe(bytes);
     }
-    // The data's own file took no memory for that beyond what its publication left.
-    expect(cachedBytes(original)).toBeLessThanOrEqual(written);
+    // Kernels before 6.15 cache what is read a second time, in the data's own file.
+    const direct = (await readFile("/proc/mounts", "utf8"))
+      .split("\n")
+      .some((line) => line.includes(` ${path} `) && line.includes(",directio"));
+    expect(cachedBytes(original)).toBe(direct ? 0 : (blob?.bytes ?? 0));
   } finally {
     for (const id of sandboxes) roots.remove(id);
     roots.close();
