@@ -1,6 +1,6 @@
 import { DSecError } from "../protocol/errors.ts";
 import { selectLayers } from "./layer-selection.ts";
-import { openStore } from "./open-layer-store.ts";
+import { openStore, type LayerStore } from "./open-layer-store.ts";
 import type { Context } from "./verb.ts";
 
 const digest = /^sha256:[0-9a-f]{64}$/;
@@ -18,7 +18,15 @@ export async function namesOfLayers(
   given: readonly string[],
 ): Promise<{ names: ReadonlyMap<string, readonly string[]>; wanted: ReadonlySet<string> | undefined }> {
   const names = new Map<string, string[]>();
-  const store = await openStore(context, directory);
+  let store: LayerStore;
+  try {
+    store = await openStore(context, directory);
+  } catch (error) {
+    // A machine without a store knows no names.
+    if (given.every((text) => digest.test(text)))
+      return { names, wanted: given.length === 0 ? undefined : new Set(given) };
+    throw error;
+  }
   const layersOf = async (published: string): Promise<readonly string[]> => {
     const manifest = await store.read(published);
     return manifest.kind === "image" ? manifest.layers : [published];

@@ -116,8 +116,7 @@ export class NodeLayers {
     try {
       await this.#remote?.start();
     } catch (error) {
-      if (error instanceof DSecError) return error;
-      throw error;
+      return unavailable(error);
     }
     return this.#refresh();
   }
@@ -129,8 +128,12 @@ export class NodeLayers {
       await this.store.call("refresh");
       return undefined;
     } catch (error) {
-      if (error instanceof DSecError) return error;
-      throw error;
+      return unavailable(error);
     }
   }
+}
+
+function unavailable(error: unknown): DSecError {
+  if (error instanceof DSecError) return error;
+  return new DSecError("layer_store_unavailable", "the layer store cannot be used", { cause: error });
 }

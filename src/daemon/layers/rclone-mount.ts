@@ -149,6 +149,7 @@ export class RcloneMount {
   async #attempt(previous: ProcessIdentity | undefined): Promise<void> {
     const { directory, remote } = this.#options;
     await this.#end(previous);
+    if (this.#over) throw this.#unavailable(new Error("the daemon is closing"));
     const program = findProgram("rclone");
     if (program === undefined) throw this.#unavailable(new Error("rclone is not installed"));
     mkdirSync(directory, { recursive: true, mode: 0o700 });
@@ -173,7 +174,7 @@ export class RcloneMount {
     const deadline = this.#options.clock.now() + mountMs;
     while (!this.#isMounted()) {
       if (!isAlive(started)) throw this.#unavailable(new Error(`rclone ended: ${this.#lastLogLine()}`));
-      if (this.#options.clock.now() > deadline) {
+      if (this.#over || this.#options.clock.now() > deadline) {
         await this.#end(started);
         throw this.#unavailable(new Error(`rclone did not mount it within ${mountMs / 1000} s`));
       }
@@ -205,8 +206,8 @@ export class RcloneMount {
   #trimLog(): void {
     try {
       if (statSync(this.#log).size > longestLogBytes) truncateSync(this.#log);
-    } catch (error) {
-      if (!isErrno(error, "ENOENT")) throw error;
+    } catch {
+      // There is none yet, or the disk is failing: a log is not worth the daemon.
     }
   }
 
