@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { LayerMounts } from "../../../src/daemon/layers/layer-mounts.ts";
 import { openLayerStore, type LayerStore } from "../../../src/daemon/layers/layer-store.ts";
 import { NodeLayers } from "../../../src/daemon/layers/node-layers.ts";
@@ -23,7 +23,7 @@ beforeEach(async () => {
   port = await freePort();
   const serve = ["serve", "http", "--dir-cache-time=0", "--addr", `127.0.0.1:${port}`, node.layerStore];
   server = spawn("rclone", serve, { stdio: "ignore" });
-  await expect.poll(async () => answers(port), { timeout: 20_000 }).toBe(true);
+  await vi.waitUntil(async () => answers(port), { timeout: 20_000 });
 });
 
 afterEach(async () => {
