@@ -73,30 +73,44 @@ test("sandboxes trust the node's authorities in every place where their image ha
   expect(await cat(later, plain.id, bundle)).toContain(pem);
 });
 
-test("programs are told by the usual variables, under what the sandbox and the command say", async () => {
-  const { node, start } = await containerNode();
-  const caBundle = join(node.directory, "ca.pem");
-  await writeFile(caBundle, (await makeAuthority("inspection")).cert);
-  const daemon = await start({ caBundle });
-  const { id } = await daemon.place({ ...busybox, env: { PIP_CERT: "/mine.pem" } });
-  const { stdout } = await daemon.run(id, ["env"], { env: { CURL_CA_BUNDLE: "/other.pem" } });
-  const found = Object.fromEntries(
-    stdout
-      .trim()
-      .split("\n")
-      .map((line) => line.split("=", 2)),
-  );
-  expect(found).toMatchObject({
-    SSL_CERT_FILE: bundle,
-    REQUESTS_CA_BUNDLE: bundle,
-    GIT_SSL_CAINFO: bundle,
-    NODE_EXTRA_CA_CERTS: "/etc/ssl/dsec-ca.pem",
-    PIP_CERT: "/mine.pem",
-    CURL_CA_BUNDLE: "/other.pem",
-  });
-  // What the image lacks is made: the variables lead to something.
-  expect(await cat(daemon, id, bundle)).toContain("BEGIN CERTIFICATE");
-});
+const engines = [
+  { engine: "runc", image: "busybox" },
+  // An image without any directory that authorities could be in.
+  { engine: "docker", image: "dsec-test-busybox:latest" },
+] as const;
+
+test.each(engines)(
+  "programs of $engine are told by the usual variables, under what sandbox and command say",
+  async (chosen) => {
+    const { node, start } = await containerNode();
+    const caBundle = join(node.directory, "ca.pem");
+    await writeFile(caBundle, (await makeAuthority("inspection")).cert);
+    const dockerSocket = process.env["DSEC_TEST_DOCKER_SOCKET"];
+    const daemon = await start({
+      caBundle,
+      backends: [chosen.engine],
+      ...(dockerSocket !== undefined && { dockerSocket }),
+    });
+    const { id } = await daemon.place({ ...busybox, ...chosen, env: { PIP_CERT: "/mine.pem" } });
+    const { stdout } = await daemon.run(id, ["env"], { env: { CURL_CA_BUNDLE: "/other.pem" } });
+    const found = Object.fromEntries(
+      stdout
+        .trim()
+        .split("\n")
+        .map((line) => line.split("=", 2)),
+    );
+    expect(found).toMatchObject({
+      SSL_CERT_FILE: bundle,
+      REQUESTS_CA_BUNDLE: bundle,
+      GIT_SSL_CAINFO: bundle,
+      NODE_EXTRA_CA_CERTS: "/etc/ssl/dsec-ca.pem",
+      PIP_CERT: "/mine.pem",
+      CURL_CA_BUNDLE: "/other.pem",
+    });
+    // What the image lacks is made: the variables lead to something.
+    expect(await cat(daemon, id, bundle)).toContain("BEGIN CERTIFICATE");
+  },
+);
 
 test("a sandbox's links lead nowhere but into itself, also when authorities are written after a restart", async () => {
   const { node, start } = await containerNode();
