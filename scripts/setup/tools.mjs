@@ -76,6 +76,12 @@ const TOOLS = [
     packages: everywhere("btrfs-progs"),
   },
   {
+    name: "losetup",
+    purpose: "hard disk limits where the file system has no project quota",
+    present: command("losetup"),
+    packages: { apt: "mount", dnf: "util-linux", apk: "losetup" },
+  },
+  {
     name: "skopeo",
     purpose: "importing images from registries and archives",
     present: command("skopeo"),
@@ -109,6 +115,13 @@ const TOOLS = [
     purpose: "the tests and benchmarks against Docker (no Docker socket answers here)",
     present: async () => findCommand("dockerd") !== undefined || (await dockerAnswers(defaultDockerSocket())),
     packages: { apt: "docker.io", dnf: "moby-engine", apk: "docker" },
+    testsOnly: true,
+  },
+  {
+    name: "ps",
+    purpose: "the tests that look for processes left behind",
+    present: command("ps"),
+    packages: { apt: "procps", dnf: "procps-ng", apk: "procps" },
     testsOnly: true,
   },
   {
