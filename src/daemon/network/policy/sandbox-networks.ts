@@ -9,6 +9,8 @@ import type { SandboxPolicy } from "../../../protocol/policy-in-force.ts";
 import type { SandboxEntry } from "../../lifecycle/sandbox-entry.ts";
 import type { DecisionQuery } from "../sandbox-policies.ts";
 import { judge, judgeConnectionByName } from "./judge.ts";
+import { DSecError } from "../../../protocol/errors.ts";
+import type { NetworkPolicy } from "../../../protocol/network-policy.ts";
 import type { PolicyBook } from "./policy-book.ts";
 import type { PolicyEnforcement } from "./policy-enforcement.ts";
 
@@ -28,7 +30,7 @@ export class SandboxNetworks {
   policy({ id, record }: SandboxEntry): SandboxPolicy {
     const { book } = this.#parts;
     const policy = book.source(record.networkPolicy.digest);
-    return { ...record.networkPolicy, sandbox: id, policy, warnings: [...book.compile(policy).warnings] };
+    return { ...record.networkPolicy, sandbox: id, policy, warnings: warningsOf(book, policy) };
   }
 
   /** By the datapath; where it has none, by the policy alone. @throws DSecError `sandbox_not_running` */
@@ -59,5 +61,15 @@ export class SandboxNetworks {
 
   counters(entry: SandboxEntry): NetworkCounters | undefined {
     return entry.isEnded ? undefined : this.#parts.enforcement.of(entry.backend)?.counters(entry.id);
+  }
+}
+
+/** A policy that cannot be put in force any more is shown as it is, with the reason. */
+function warningsOf(book: PolicyBook, policy: NetworkPolicy): string[] {
+  try {
+    return [...book.compile(policy).warnings];
+  } catch (error) {
+    if (!(error instanceof DSecError) || error.code !== "unknown_registry") throw error;
+    return [`everything is refused: ${error.message}`];
   }
 }
