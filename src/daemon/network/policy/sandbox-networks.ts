@@ -1,16 +1,16 @@
 import { isIP } from "node:net";
+import { DSecError } from "../../../protocol/errors.ts";
 import type {
   NetworkCounters,
   NetworkDecision,
   NetworkProbe,
   NetworkProbeResult,
 } from "../../../protocol/network-decision.ts";
+import type { NetworkPolicy } from "../../../protocol/network-policy.ts";
 import type { SandboxPolicy } from "../../../protocol/policy-in-force.ts";
 import type { SandboxEntry } from "../../lifecycle/sandbox-entry.ts";
 import type { DecisionQuery } from "../sandbox-policies.ts";
 import { judge, judgeConnectionByName } from "./judge.ts";
-import { DSecError } from "../../../protocol/errors.ts";
-import type { NetworkPolicy } from "../../../protocol/network-policy.ts";
 import type { PolicyBook } from "./policy-book.ts";
 import type { PolicyEnforcement } from "./policy-enforcement.ts";
 
