@@ -2,7 +2,9 @@
  * A burst of sandboxes over several different images behind a slow link, as the paper measures it: layers read on demand
  * against `docker pull`, and a workspace as a layer against an archive unpacked in each sandbox.
  */
+import { randomInt } from "node:crypto";
 import { mkdir } from "node:fs/promises";
+import { loadavg } from "node:os";
 import { resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { startFleet } from "../e2e/fleet.ts";
@@ -19,7 +21,6 @@ import { ImageBuilder } from "./support/images/image-builder.ts";
 import { ImageSupply } from "./support/images/image-supply.ts";
 import { NodeDisk } from "./support/images/node-disk.ts";
 import { imageRecipes, workspaceRecipe } from "./support/images/recipes.ts";
-import { RemoteDirectory } from "./support/images/remote-directory.ts";
 import { ThrottledLink } from "./support/images/throttled-link.ts";
 import { fixed, Report, times } from "./support/report.ts";
 
@@ -35,12 +36,14 @@ const { values: given } = parseArgs({
 });
 const atOnce = Number(given["at-once"]);
 const mebibyte = 2 ** 20;
+// not where fleets of tests have theirs
+const flags = ["--network-range", `10.${randomInt(40, 90)}.0.0/16`];
 const directory = resolve(given.work);
 await mkdir(directory, { recursive: true });
 
 const method = `Every sandbox is made from one of several different images, builds or tests something real in it, and ends. Both contenders have the same images
 and do the same work, in the same order, with the same memory limit and as many at once. dsec has each image in a
-layer store that rclone mounts, imported by \`dsec layer import\`; docker has it as two gzipped layers in a registry, the lower one of them shared by
+layer store of WebDAV (\`--layer-store rclone:…\`), imported by \`dsec layer import\`; docker has it as two gzipped layers in a registry, the lower one of them shared by
 all images, and \`docker run\` pulls what is missing. The store and the
 registry stand behind one link (a network namespace, tc tbf). What the node keeps (docker's data, dsec's data, what rclone has read) lies on a disk of its own, empty
 at the start, whose writes the kernel counts; flushing is counted, too, but in no time. The peak is that of any two seconds.
@@ -52,12 +55,15 @@ const builder = new ImageBuilder(directory, say);
 const report = new Report("Images: layers on demand against docker pull");
 await using link = await ThrottledLink.open(given.link);
 const supply = await ImageSupply.open(builder, directory, link);
-report.text(method);
+const [load = 0] = loadavg();
+report.text(`${method}\n\nLoad average of the machine when the bursts began: ${fixed(load)}.`);
 await supply.describe(report);
 const panels = [...(await images()), ...(await workspaces())];
 report.text("![Bars of the figures above](images.svg)");
 const picture = barChart(`Bursts over a link of ${link.rate}`, panels);
-await report.save("images", `npm run bench -- images --link ${given.link}`, { "images.svg": picture });
+const { link: rate, workspaces: count, "per-image": perImage } = given;
+const command = `npm run bench -- images --link ${rate} --per-image ${perImage} --workspaces ${count} --at-once ${atOnce}`;
+await report.save("images", command, { "images.svg": picture });
 
 /** All images at once: a task of each in turn. */
 async function images(): Promise<Panel[]> {
@@ -101,15 +107,14 @@ async function workspaces(): Promise<Panel[]> {
 async function withRemoteStore(tasks: readonly Task[], specOf: ImageSupply["specOf"]): Promise<BurstResult> {
   say(`${tasks.length} sandboxes, layers on demand`);
   await using disk = await NodeDisk.make(directory, Number(given.disk));
-  await using remote = await RemoteDirectory.mount(supply.storeUrl, disk.path);
-  await using fleet = await startFleet({ parent: disk.path, layerStore: remote.path });
+  await using fleet = await startFleet({ parent: disk.path, layerStore: supply.remoteStore, flags });
   return await burstOfSandboxes(burst(tasks, disk), fleet, specOf);
 }
 
 async function withLocalStore(tasks: readonly Task[], specOf: ImageSupply["specOf"]): Promise<BurstResult> {
   say(`${tasks.length} sandboxes, all local`);
   await using disk = await NodeDisk.make(directory, Number(given.disk));
-  await using fleet = await startFleet({ parent: disk.path, layerStore: supply.storeDirectory });
+  await using fleet = await startFleet({ parent: disk.path, layerStore: supply.storeDirectory, flags });
   return await burstOfSandboxes(burst(tasks, disk), fleet, specOf);
 }
 
@@ -118,8 +123,10 @@ async function withDocker(tasks: readonly Task[]): Promise<[BurstResult, BurstRe
   say(`${tasks.length} containers, pulled by docker`);
   await using disk = await NodeDisk.make(directory, Number(given.disk));
   await using scope = new AsyncDisposableStack();
-  const flags = { "insecure-registry": supply.registry };
-  const socket = await startDockerd(scope, { parent: disk.path, flags });
+  const socket = await startDockerd(scope, {
+    parent: disk.path,
+    flags: { "insecure-registry": supply.registry },
+  });
   const cold = await burstOfContainers(burst(tasks, disk), socket, supply.imageOf);
   say(`${tasks.length} containers, images local`);
   return [cold, await burstOfContainers(burst(tasks, disk), socket, supply.imageOf)];

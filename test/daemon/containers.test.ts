@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openLayerStore } from "../../src/daemon/layers/layer-store.ts";
 import type { ExecList, LogLine } from "../../src/protocol/exec.ts";
+import type { NodeLayerList } from "../../src/protocol/layer.ts";
 import type { NodeStatus } from "../../src/protocol/node.ts";
 import type { LayerKind } from "../../src/protocol/sandbox.ts";
 import { busybox, containerNode } from "./container-fixture.ts";
@@ -99,6 +100,10 @@ test("a root is composed of base, workspace and toolkits, recorded by digest, an
   const second = await node.start();
   expect((await second.get(sandbox.id)).layers).toEqual(layers);
   expect((await second.run(sandbox.id, look)).stdout).toBe("twoone\nrepo\ntwo\nwho\n");
+  await second.running.recovered;
+  const { items } = await second.http.json<NodeLayerList>("listLayers", {});
+  const used = items.filter(({ sandboxes }) => sandboxes.includes(sandbox.id)).map(({ digest }) => digest);
+  expect(new Set(used)).toEqual(new Set([base, repo, one, two]));
   const next = await second.place(spec);
   expect(next.layers?.[2]).toEqual({ reference: "one:latest", kind: "toolkit", digests: [newer] });
   expect((await second.run(next.id, ["ls", "/opt"])).stdout).toBe("newer\nrepo\ntwo\nwho\n");

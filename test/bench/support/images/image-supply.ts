@@ -19,15 +19,15 @@ type Layers = Pick<ContainerArgs, "image" | "workspace" | "toolkits">;
 export class ImageSupply {
   /** `address:port` of the registry. */
   readonly registry: string;
-  /** WebDAV address of the layer store. */
-  readonly storeUrl: string;
+  /** The layer store, as `--layer-store` takes it. */
+  readonly remoteStore: string;
   /** The same layer store on this machine. */
   readonly storeDirectory: string;
   readonly #sizes: ReadonlyMap<string, string[]>;
 
   private constructor(link: ThrottledLink, storeDirectory: string, sizes: ReadonlyMap<string, string[]>) {
     this.registry = `${link.address}:${registryPort}`;
-    this.storeUrl = `http://${link.address}:${storePort}`;
+    this.remoteStore = `rclone::webdav,url="http://${link.address}:${storePort}":`;
     this.storeDirectory = storeDirectory;
     this.#sizes = sizes;
   }
