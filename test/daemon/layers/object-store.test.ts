@@ -14,7 +14,7 @@ let node: TemporaryNode;
 let origin: LayerStore;
 let server: ChildProcess;
 let port: number;
-let layers: NodeLayers;
+let layers: NodeLayers | undefined;
 
 beforeEach(async () => {
   node = await temporaryNode();
@@ -23,11 +23,12 @@ beforeEach(async () => {
   port = await freePort();
   const serve = ["serve", "http", "--dir-cache-time=0", "--addr", `127.0.0.1:${port}`, node.layerStore];
   server = spawn("rclone", serve, { stdio: "ignore" });
-  await vi.waitUntil(async () => answers(port), { timeout: 20_000 });
+  await vi.waitFor(async () => connectTo(port), { timeout: 20_000 });
 });
 
 afterEach(async () => {
-  await layers.close(true);
+  await layers?.close(true);
+  layers = undefined;
   server.kill();
   await once(server, "exit");
   const traces = await tracesOf(node);
@@ -43,14 +44,13 @@ async function freePort(): Promise<number> {
   return typeof address === "object" && address !== null ? address.port : 0;
 }
 
-async function answers(at: number): Promise<boolean> {
+async function connectTo(at: number): Promise<void> {
   const socket = connect(at, "127.0.0.1");
-  const connected = await Promise.race([
-    once(socket, "connect").then(() => true),
-    once(socket, "error").then(() => false),
-  ]);
-  socket.destroy();
-  return connected;
+  try {
+    await once(socket, "connect");
+  } finally {
+    socket.destroy();
+  }
 }
 
 async function build(reference: string, content: Buffer): Promise<string> {
@@ -64,17 +64,18 @@ async function build(reference: string, content: Buffer): Promise<string> {
 test("layers in object storage are read on demand, a new one is found at once, and nothing is left in the end", async () => {
   const content = randomBytes(300_000);
   const digest = await build("first:1", content);
-  layers = new NodeLayers({
+  const opened = new NodeLayers({
     name: "n1",
     dataDir: node.dataDir,
     runDir: node.runDir,
     layerStore: `rclone::http,url="http://127.0.0.1:${port}":`,
   });
-  await layers.start();
-  const mounts = await LayerMounts.open(layers.store, join(node.runDir, "layers"));
+  layers = opened;
+  await opened.start();
+  const mounts = await LayerMounts.open(opened.store, join(node.runDir, "layers"));
   mounts.counted();
   await expect
-    .poll(async () => layers.resolve("first:1").catch(() => undefined), { timeout: 30_000 })
+    .poll(async () => opened.resolve("first:1").catch(() => undefined), { timeout: 30_000 })
     .toMatchObject({ digest });
   const path = await mounts.acquire(digest);
   expect(await readFile(join(path, "file"))).toEqual(content);
@@ -88,10 +89,10 @@ test("layers in object storage are read on demand, a new one is found at once, a
   expect(blocks * 512).toBeLessThan(blob?.bytes ?? 0);
   const second = await build("second:1", randomBytes(1000));
   await expect
-    .poll(async () => layers.resolve("second:1"), { timeout: 30_000, interval: 500 })
+    .poll(async () => opened.resolve("second:1"), { timeout: 30_000, interval: 500 })
     .toMatchObject({ digest: second });
   mounts.release(digest);
   await mounts.close();
-  await layers.close(true);
+  await opened.close(true);
   expect(await readdir(node.runDir)).toEqual([]);
 });
