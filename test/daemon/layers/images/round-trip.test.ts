@@ -1,14 +1,14 @@
-import { mkdir } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import Docker from "dockerode";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { mountErofs, unmountIfMounted } from "../../../../src/backends/linux/mount.ts";
 import { mountOverlay } from "../../../../src/backends/linux/overlay-mount.ts";
 import { importImage } from "../../../../src/daemon/layers/images/image-import.ts";
-import { openLayerStore, type LayerStore } from "../../../../src/daemon/layers/layer-store.ts";
-import { temporaryNode, type TemporaryNode } from "../../temporary-node.ts";
+import { LayerStore, openLayerStore } from "../../../../src/daemon/layers/layer-store.ts";
+import { output, temporaryNode, type TemporaryNode } from "../../temporary-node.ts";
 import { corpus } from "./corpus.ts";
-import { push, startRegistry, writeLayout, type Registry } from "./image-fixture.ts";
+import { push, startRegistry, writeLayout, type MadeImage, type Registry } from "./image-fixture.ts";
 import { describeTree } from "./tree-description.ts";
 
 const docker = new Docker({ socketPath: process.env["DSEC_TEST_DOCKER_SOCKET"] ?? "", host: "" });
@@ -85,25 +85,92 @@ async function shownByStore(reference: string, place: string): Promise<Record<st
   }
 }
 
+/** The image as docker shows it, and as the store does, imported in each of the ways. */
+async function roundTrip(id: string, image: MadeImage, ways = ["merged", "apart"]) {
+  const place = join(node.directory, id);
+  const reference = `${registry.host}/${id}:1`;
+  await writeLayout(join(place, "layout"), image);
+  await push(join(place, "layout"), registry, `${id}:1`);
+  let readable = reference;
+  if (image.compression === "zstd") {
+    // not every docker reads it
+    readable = `${registry.host}/${id}:gzip`;
+    await writeLayout(join(place, "gzip"), { ...image, compression: "gzip" });
+    await push(join(place, "gzip"), registry, `${id}:gzip`);
+  }
+  const expected = await shownByDocker(readable, place);
+
+  const directory = join(node.directory, "imports");
+  const shown: Record<string, string>[] = [];
+  for (const way of ways) {
+    const name = `${id}:${way}`;
+    await importImage(
+      store,
+      { source: reference, name, ...(way === "apart" && { mergeLimit: 0 }) },
+      { directory },
+    );
+    expect((await store.resolve(name))?.layers).toHaveLength(way === "apart" ? image.layers.length : 1);
+    shown.push(await shownByStore(name, join(place, way)));
+  }
+  return { expected, shown };
+}
+
 test.each(Object.entries(corpus))(
   "an image with %s is what docker makes of it, merged or not",
   async (name, image) => {
-    const id = name.replaceAll(/[^a-z]+/g, "-").replace(/-$/, "");
-    const place = join(node.directory, id);
-    const reference = `${registry.host}/${id}:1`;
-    await writeLayout(join(place, "layout"), image);
-    await push(join(place, "layout"), registry, `${id}:1`);
-    // not every docker reads zstd
-    await writeLayout(join(place, "gzip"), { ...image, compression: "gzip" });
-    await push(join(place, "gzip"), registry, `${id}:gzip`);
-    const expected = await shownByDocker(`${registry.host}/${id}:gzip`, place);
-
-    const directory = join(node.directory, "imports");
-    await importImage(store, { source: reference, name: `${id}:merged` }, { directory });
-    await importImage(store, { source: reference, name: `${id}:apart`, mergeLimit: 0 }, { directory });
-    expect((await store.resolve(`${id}:merged`))?.layers).toHaveLength(1);
-    expect((await store.resolve(`${id}:apart`))?.layers).toHaveLength(image.layers.length);
-    expect(await shownByStore(`${id}:merged`, join(place, "merged"))).toEqual(expected);
-    expect(await shownByStore(`${id}:apart`, join(place, "apart"))).toEqual(expected);
+    const { expected, shown } = await roundTrip(name.replaceAll(/[^a-z]+/g, "-").replace(/-$/, ""), image);
+    expect(shown).toEqual([expected, expected]);
   },
+);
+
+/** The Debian base of the machine's own store, which the set-up makes. */
+const debian = await new LayerStore("/var/lib/dsec/layers").resolve("debian").catch(() => undefined);
+
+test.skipIf(debian === undefined)(
+  "most of Debian with a layer of changes merged into it is what docker makes of it (needs the layer debian, by npm run quickstart)",
+  async () => {
+    const [digest = ""] = debian?.layers ?? [];
+    const own = new LayerStore("/var/lib/dsec/layers");
+    const { metadata, data } = await own.manifest(digest);
+    const root = join(node.directory, "debian-root");
+    await mkdir(root);
+    mountErofs(
+      own.blobPath(metadata.digest),
+      root,
+      data.map((blob) => own.blobPath(blob.digest)),
+    );
+    const archive = join(node.directory, "debian.tar");
+    try {
+      await output(
+        "tar",
+        "-C",
+        root,
+        "--xattrs",
+        "--xattrs-include=*",
+        "--numeric-owner",
+        // big, and like the rest
+        "--exclude=./usr/lib/x86_64-linux-gnu",
+        "--exclude=./usr/share",
+        "-cf",
+        archive,
+        ".",
+      );
+    } finally {
+      unmountIfMounted(root);
+    }
+    const changes = [
+      { name: "etc/.wh.apt" },
+      { name: "etc/default/", type: "5", mode: 0o700 },
+      { name: "usr/lib/python3/dist-packages/.wh..wh..opq" },
+      { name: "usr/lib/python3/dist-packages/one.py", content: "one = 1\n" },
+      { name: "etc/os-release", content: "NAME=Changed\n" },
+    ];
+    const { expected, shown } = await roundTrip(
+      "debian",
+      { layers: [await readFile(archive), changes], compression: "none" },
+      ["merged"],
+    );
+    expect(shown).toEqual([expected]);
+  },
+  240_000,
 );

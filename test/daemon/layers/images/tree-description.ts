@@ -28,7 +28,8 @@ export function describeTree(root: string): Record<string, string> {
     if (!found.isDirectory() && found.nlink > 1) {
       const first = firstNames.get(found.ino) ?? path;
       firstNames.set(found.ino, first);
-      lines[path] += ` same-as=${first}`;
+      // names that are hidden count among a file's links, too
+      if (first !== path) lines[path] += ` same-as=${first}`;
     }
     if (!found.isDirectory()) return;
     const names = readdirSync(full, { encoding: "buffer" }).map((name) => name.toString("latin1"));
