@@ -21,6 +21,7 @@ import { readCaBundle } from "./network/authorities/ca-bundle.ts";
 import { SandboxTrust } from "./network/authorities/sandbox-trust.ts";
 import { AddressRange } from "./network/address-range.ts";
 import type { NodeConfiguration } from "./network/registries/configured-mirror.ts";
+import { forwardingFindings } from "./network/forwarding.ts";
 import { NodeRegistries } from "./network/registries/node-registries.ts";
 import { LocalProvisioner } from "./local-provisioner.ts";
 import { protectedRanges } from "./network/policy/protected-ranges.ts";
@@ -102,7 +103,11 @@ export async function startDaemon(
       backends,
       unusable: broken,
       provisioner,
-      findings: () => [...(provisioner?.report() ?? []), ...registries.findings],
+      findings: () => [
+        ...(provisioner?.report() ?? []),
+        ...registries.findings,
+        ...(provisioner?.policies === undefined ? [] : forwardingFindings()),
+      ],
       registries: () => registries.view(),
       registryTable: () => registries.table,
       registryHomes: () => registries.homes,

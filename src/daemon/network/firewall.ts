@@ -53,8 +53,11 @@ export function firewallOf(parts: Pick<Firewall, "table" | "linkPrefix" | "gatew
   };
 }
 
-/** Refusals of a sandbox that are answered and logged in a second, and in a burst; what goes beyond is dropped. */
-const refusals = { perSecond: 20, burst: 60 } as const;
+/** Refusals of a sandbox that are answered in a second; what goes beyond is dropped. Fewer are logged. */
+const refusals = { answered: 200, logged: 20 } as const;
+
+/** Questions of a sandbox to the resolver in a second, and in a burst; what goes beyond is dropped, and asked again. */
+const questions = { perSecond: 500, burst: 1000 } as const;
 
 /**
  * The rules that hold for every sandbox of an instance, whichever of its links comes and goes. From inside come answers to
@@ -69,20 +72,25 @@ export function firewallRules(firewall: Firewall): string {
   const { table, linkPrefix, gateway, range, proxyMark, directMark, proxyPort, resolverPort, logGroup } =
     firewall;
   const links = `"${linkPrefix}*"`;
+  const log = `log group ${logGroup} snaplen 64 prefix "${logPrefix.refused}"`;
   const pinKey = "ipv4_addr . ipv4_addr . inet_proto";
   const chains: Record<string, { hook?: string; rules: string[] }> = {
     rejected: {
       rules: [
         "meta l4proto tcp ct state established reject with tcp reset",
+        // The kernel sends no more of these to one address; a reset tells less, but at once.
+        `update @explained { ip saddr limit rate 1/second burst 5 packets } reject with icmpx admin-prohibited`,
+        "meta l4proto tcp reject with tcp reset",
         "reject with icmpx admin-prohibited",
       ],
     },
     refused: {
       rules: [
         "counter",
-        `update @bursts { ip saddr limit rate over ${refusals.perSecond}/second burst ${refusals.burst} packets } drop`,
-        `meta nfproto != ipv4 limit rate over ${refusals.perSecond}/second drop`,
-        `log group ${logGroup} snaplen 64 prefix "${logPrefix.refused}"`,
+        `update @bursts { ip saddr limit rate over ${refusals.answered}/second burst ${2 * refusals.answered} packets } drop`,
+        `meta nfproto != ipv4 limit rate over ${refusals.logged}/second drop`,
+        `meta nfproto != ipv4 ${log}`,
+        `update @logged { ip saddr limit rate ${refusals.logged}/second burst ${3 * refusals.logged} packets } ${log}`,
         "goto rejected",
       ],
     },
@@ -91,13 +99,19 @@ export function firewallRules(firewall: Firewall): string {
       rules: [`meta l4proto tcp tproxy ip to ${gateway}:${proxyPort} meta mark set ${proxyMark} accept`],
     },
     named: { rules: ["meta l4proto tcp goto proxied", `meta mark set ${directMark} accept`] },
+    questions: {
+      rules: [
+        `update @askers { ip saddr limit rate over ${questions.perSecond}/second burst ${questions.burst} packets } drop`,
+        "accept",
+      ],
+    },
     source: {
       hook: "type filter hook prerouting priority raw; policy accept;",
       rules: [`iifname ${links} fib saddr . iif oif missing counter jump spoofed`],
     },
     spoofed: {
       rules: [
-        `limit rate ${refusals.perSecond}/second log group ${logGroup} snaplen 64 prefix "${logPrefix.spoofed}"`,
+        `limit rate ${refusals.logged}/second log group ${logGroup} snaplen 64 prefix "${logPrefix.spoofed}"`,
         "drop",
       ],
     },
@@ -108,7 +122,7 @@ export function firewallRules(firewall: Firewall): string {
         "meta mark set 0",
         "meta nfproto != ipv4 goto refused",
         "ct state established ct direction reply accept",
-        `ip daddr ${gateway} meta l4proto { tcp, udp } th dport 53 accept`,
+        `ip daddr ${gateway} meta l4proto { tcp, udp } th dport 53 goto questions`,
         `meta l4proto tcp socket transparent 1 meta mark set ${proxyMark} accept`,
         `ip saddr vmap @${firewallSet.outgoing}`,
         `ip saddr . ip daddr . meta l4proto . th dport @${firewallSet.pins} goto named`,
@@ -159,7 +173,10 @@ export function firewallRules(firewall: Firewall): string {
     `add map inet ${table} ${firewallSet.answers} { type ipv4_addr : verdict; }`,
     `add set inet ${table} ${firewallSet.pins} { type ${pinKey} . inet_service; }`,
     `add set inet ${table} ${firewallSet.widePins} { type ${pinKey}; }`,
-    `add set inet ${table} bursts { type ipv4_addr; flags dynamic,timeout; size 65535; timeout 10s; }`,
+    ...["bursts", "logged", "explained", "askers"].map(
+      (name) =>
+        `add set inet ${table} ${name} { type ipv4_addr; flags dynamic,timeout; size 65535; timeout 10s; }`,
+    ),
     ...Object.entries(chains).map(
       ([name, { hook }]) => `add chain inet ${table} ${name}${hook === undefined ? "" : ` { ${hook} }`}`,
     ),
