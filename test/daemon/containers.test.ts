@@ -42,7 +42,9 @@ test("a container runs a command as its user, in its directory, with its variabl
   ]);
   expect(status).toMatchObject({ exitCode: 0 });
   expect(stdout).toBe("1000\n1000\n/tmp\nblue\nweb\n");
-  expect((await daemon.get("web")).usage).toMatchObject({ pids: 1 });
+  // The kernel counts a runtime's helper that has died until the machine's init has reaped it.
+  const pids = (await daemon.get("web")).usage?.pids;
+  expect([1, 2]).toContain(pids);
 });
 
 test("an image that is nowhere is named, with where it was looked for and what to do", async () => {
@@ -271,12 +273,7 @@ test("limits of a running container change without a restart", async () => {
 });
 
 async function initOf(runDir: string, id: string): Promise<number> {
-  const state = JSON.parse(
-    await readFile(join(runDir, "sandboxes", id, "runtime", id, "state.json"), "utf8"),
-  ) as {
-    init_process_pid: number;
-  };
-  return state.init_process_pid;
+  return Number(await readFile(join(runDir, "sandboxes", id, "bundle", "pid"), "utf8"));
 }
 
 /** A zombie is dead: who reaps orphans is not ours to say. */
