@@ -62,6 +62,8 @@ const mountFlags = [
   "--vfs-read-chunk-size=256k",
   "--vfs-read-chunk-size-limit=4M",
   "--buffer-size=0",
+  // The kernel asks for up to this much at once, where reads follow each other.
+  "--max-read-ahead=1M",
   "--dir-cache-time=1m",
   "--poll-interval=0",
   "--contimeout=5s",
