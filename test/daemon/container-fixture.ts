@@ -1,4 +1,3 @@
-import { randomInt } from "node:crypto";
 import { existsSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { pino } from "pino";
@@ -11,10 +10,8 @@ import { temporaryNode, tracesOf } from "./temporary-node.ts";
 
 /** A node of the test with a busybox layer; fails the test if anything of it is left on the machine at the end. */
 export async function containerNode() {
-  // a range of its own: nodes of other tests may run beside it
-  const networkRange = `10.${randomInt(192, 224)}.${randomInt(256)}.0/24`;
-  const node = { ...(await temporaryNode()), networkRange };
-  const { dataDir, runDir, layerStore, instance } = node;
+  const node = await temporaryNode();
+  const { networkRange, dataDir, runDir, layerStore, instance } = node;
   const options: Partial<DaemonOptionsInput> = {
     dataDir,
     runDir,

@@ -1,10 +1,11 @@
 import { execFile } from "node:child_process";
-import { randomBytes, randomInt } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { firewallOf } from "../../src/daemon/network/firewall.ts";
+import { freshNetworkRange } from "../setup/network-range.ts";
 
 const run = promisify(execFile);
 
@@ -26,7 +27,7 @@ export async function temporaryNode(): Promise<TemporaryNode> {
     runDir: join(directory, "run"),
     layerStore: join(directory, "layers"),
     instance: `t${randomBytes(3).toString("hex")}`,
-    networkRange: `10.${randomInt(160, 190)}.${randomInt(0, 256)}.0/24`,
+    networkRange: freshNetworkRange(),
     [Symbol.asyncDispose]: () => rm(directory, { recursive: true, force: true }),
   };
 }

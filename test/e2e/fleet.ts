@@ -3,10 +3,11 @@
  * range, so that it runs beside a real one and beside others of its kind. The layer store is the machine's.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { randomBytes, randomInt } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { mkdtemp, open, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { freshNetworkRange } from "../setup/network-range.ts";
 import { DSecClient } from "../../src/sdk/index.ts";
 
 export const dsecProgram = join(import.meta.dirname, "../../dist/bin/dsec.js");
@@ -79,7 +80,7 @@ export async function startFleet(options: FleetOptions = {}): Promise<Fleet> {
     "--layer-store",
     options.layerStore ?? machineLayerStore,
     "--network-range",
-    `10.${randomInt(100, 250)}.0.0/16`,
+    freshNetworkRange(),
     ...(docker === undefined ? [] : ["--docker-socket", docker]),
     ...(options.flags ?? []),
   ];
