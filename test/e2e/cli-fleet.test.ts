@@ -166,7 +166,7 @@ describe("up and down", () => {
     const nowhere = { PATH: join(folder, "bin") };
     const up = await runDsec(["up", "-d", ...range], env, { env: nowhere });
     expect(up.code).toBe(0);
-    const said = /^containers (?:by runc )?do not work here: runc is not installed/m;
+    const said = /^containers (?:by runc )?do not work here: crun or runc is not installed/m;
     expect(up.stderr).toMatch(said);
     expect(up.stderr).toContain("dsec doctor says more");
     const log = (await readFile(join(folder, "data", "dsec.log"), "utf8")).split("\n");
