@@ -40,12 +40,12 @@ static void tell(void)
 size_t content_next(const uint8_t **bytes, size_t most)
 {
 	if (head == tail) {
-		if (head - told >= CONTENT_WINDOW / 8)
+		if (head - told >= ring->size / 8)
 			tell();
 		ssize_t got = content_ring_wait(ring, head, &ready);
 		if (got < 0)
 			answer_end();
-		size_t part = min_size((size_t)got, CONTENT_WINDOW / 4);
+		size_t part = min_size((size_t)got, ring->size / 4);
 		if (hashing)
 			sha256_add(&hash, ready, part);
 		if (summing)

@@ -11,18 +11,21 @@ enum { FUTEX_WAIT, FUTEX_WAKE };
 /* Seconds after which a child that waits looks whether the agent is still there. */
 enum { LOOK_AFTER = 1 };
 /* Less than that is not worth to be woken for: nobody sees the file before it is whole. */
-enum { PIECE = CONTENT_WINDOW / 4 };
+static size_t piece(const struct content_ring *ring) { return ring->size / 4; }
 
-struct content_ring *content_ring_new(void)
+struct content_ring *content_ring_new(size_t size)
 {
-	struct content_ring *ring = mmap(NULL, sizeof *ring, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return ring == MAP_FAILED ? NULL : ring;
+	struct content_ring *ring = mmap(NULL, sizeof *ring + size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (ring == MAP_FAILED)
+		return NULL;
+	ring->size = size;
+	return ring;
 }
 
 void content_ring_free(struct content_ring *ring)
 {
 	if (ring)
-		munmap(ring, sizeof *ring);
+		munmap(ring, sizeof *ring + ring->size);
 }
 
 static void ring_bell(struct content_ring *ring, uint64_t put)
@@ -36,7 +39,7 @@ static void ring_bell(struct content_ring *ring, uint64_t put)
 void content_ring_put(struct content_ring *ring, const uint8_t *bytes, size_t length)
 {
 	uint64_t put = atomic_load_explicit(&ring->put, memory_order_relaxed);
-	size_t at = (size_t)(put % CONTENT_WINDOW), first = min_size(length, CONTENT_WINDOW - at);
+	size_t at = (size_t)(put % ring->size), first = min_size(length, ring->size - at);
 	memcpy(ring->bytes + at, bytes, first);
 	memcpy(ring->bytes, bytes + first, length - first);
 	atomic_store(&ring->put, put + length);
@@ -70,8 +73,8 @@ ssize_t content_ring_wait(struct content_ring *ring, uint64_t at, const uint8_t 
 		uint64_t put = atomic_load(&ring->put);
 		if (state == CONTENT_GONE || getppid() != agent)
 			return -1;
-		size_t from = (size_t)(at % CONTENT_WINDOW), together = CONTENT_WINDOW - from;
-		size_t worthy = min_size(PIECE, together);
+		size_t from = (size_t)(at % ring->size), together = ring->size - from;
+		size_t worthy = min_size(piece(ring), together);
 		if (put - at >= worthy || (state == CONTENT_ENDED && put > at)) {
 			*bytes = ring->bytes + from;
 			return (ssize_t)min_size((size_t)(put - at), together);

@@ -15,11 +15,12 @@ struct content_ring {
 	_Atomic uint64_t wanted; /* what the child sleeps for: so many bytes, or a change of state; 0 while it works */
 	uint8_t check[32]; /* a hash or a sum of everything, as the host has told it */
 	size_t check_length;
-	_Alignas(4096) uint8_t bytes[CONTENT_WINDOW]; /* as writes past the page cache want it */
+	size_t size;
+	_Alignas(4096) uint8_t bytes[]; /* as writes past the page cache want it */
 };
 
-/* NULL when there is no memory. */
-struct content_ring *content_ring_new(void);
+/* For so many bytes that the child has not used yet. NULL when there is no memory. */
+struct content_ring *content_ring_new(size_t size);
 void content_ring_free(struct content_ring *ring);
 /* The agent's side. The caller keeps to the window. */
 void content_ring_put(struct content_ring *ring, const uint8_t *bytes, size_t length);

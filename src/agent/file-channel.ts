@@ -17,6 +17,8 @@ export interface FileChannelOptions {
   /** Gets the description, before the content. */
   readonly begun?: ((info: GuestFileInfo) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
+  /** Bytes of content under way at most, as asked for; {@link CONTENT_WINDOW} unless that was said. */
+  readonly contentWindow?: number;
 }
 
 /** One file operation. The agent ends it with EXIT or ERROR, except when the host releases it before. */
@@ -38,7 +40,10 @@ export class FileChannel implements Channel {
     this.#link = link;
     this.#number = number;
     this.#options = options;
-    this.content = new StdinWindow(link, number, { window: CONTENT_WINDOW, keeps: true });
+    this.content = new StdinWindow(link, number, {
+      window: options.contentWindow ?? CONTENT_WINDOW,
+      keeps: true,
+    });
     // Only writes wait for the start, and their end fails in the same way.
     this.#started.promise.catch(() => {});
     this.#done.promise.catch(() => {});

@@ -56,13 +56,17 @@ static bool has_its_names(const struct file_request *request)
 	       (request->operation == OP_ARCHIVE) == (request->name != NULL);
 }
 
+static bool takes_content(const struct file_request *request)
+{
+	return request->operation == OP_WRITE || request->operation == OP_EXTRACT;
+}
+
 static bool parse_request(const uint8_t *fields, size_t length, struct file_request *request, char paths[3][4096])
 {
 	const uint8_t *at = fields, *end = fields + length;
 	struct field field;
 	bool malformed = false, good = true;
 	memset(request, 0, sizeof *request);
-	request->window = WINDOW_DEFAULT;
 	while (good && field_next(&at, end, &field, &malformed)) {
 		switch (field.tag) {
 		case 8:
@@ -113,6 +117,8 @@ static bool parse_request(const uint8_t *fields, size_t length, struct file_requ
 			good = false;
 		}
 	}
+	if (!request->window)
+		request->window = takes_content(request) ? CONTENT_WINDOW : WINDOW_DEFAULT;
 	return good && !malformed && request->path && request->operation >= OP_READ && request->operation <= OP_EXTRACT &&
 	       has_its_names(request) && request->window >= WINDOW_MIN && request->window <= WINDOW_MAX &&
 	       request->flags <= FILE_FLAGS;
@@ -126,9 +132,9 @@ enum error_code file_open(struct channel *channel, const uint8_t *fields, size_t
 		return E_MALFORMED;
 	int talk[2] = { -1, -1 };
 	pid_t pid = -1;
-	if (request.operation == OP_WRITE || request.operation == OP_EXTRACT) {
-		request.content = channel->content = content_ring_new();
-		channel->in.window = CONTENT_WINDOW;
+	if (takes_content(&request)) {
+		request.content = channel->content = content_ring_new(request.window);
+		channel->in.window = request.window;
 		if (!channel->content)
 			return E_LIMIT;
 	}

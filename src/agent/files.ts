@@ -34,6 +34,8 @@ const SUMMED = 16;
 const DIRECT = 32;
 /** Bytes of a file or an archive that may be under way; nothing inside keeps them meanwhile. */
 const READ_WINDOW = 1_048_576;
+/** Bytes of content on their way past the page cache: the disk gets a quarter at a time, and is a third faster with 1 MiB than with 256 KiB. */
+const DIRECT_WINDOW = 4_194_304;
 const PATH_MAX = 4095;
 const SLASH = 0x2f;
 
@@ -92,7 +94,10 @@ export class AgentFiles implements GuestFiles {
     if (options.gid !== undefined) fields.u32(Field.gid, options.gid);
     if (options.size !== undefined) fields.u64(Field.length, options.size);
     if (options.mtimeMs !== undefined) fields.i64(Field.mtime, BigInt(Math.round(options.mtimeMs * 1e6)));
-    await this.#send(fields, about("write", path), content, options, options.direct ? DIRECT : 0);
+    const direct = options.direct === true;
+    if (direct) fields.u32(Field.window, DIRECT_WINDOW);
+    const channel = { ...about("write", path), ...(direct && { contentWindow: DIRECT_WINDOW }) };
+    await this.#send(fields, channel, content, options, direct ? DIRECT : 0);
   }
 
   async archive(
