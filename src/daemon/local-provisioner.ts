@@ -7,7 +7,7 @@ import { isErrno } from "../backends/linux/libc.ts";
 import type { Json, PreparedNetwork } from "../backends/backend.ts";
 import { DSecError } from "../protocol/errors.ts";
 import type { LayerHeat, NodeLayer } from "../protocol/layer.ts";
-import { ImageConfig, noConfig } from "./layers/images/image-manifest.ts";
+import { ImageConfig } from "./layers/images/image-manifest.ts";
 import { LayerMounts } from "./layers/layer-mounts.ts";
 import { NodeLayers } from "./layers/node-layers.ts";
 import { OverlayRoots } from "./layers/overlay-root.ts";
@@ -49,8 +49,7 @@ interface Networking {
 const SandboxRecord = z.object({
   layers: z.array(z.string()),
   link: z.string().optional(),
-  /** Records of earlier versions have none. */
-  config: ImageConfig.default(noConfig),
+  config: ImageConfig,
 });
 
 /** File beside a sandbox's root that names its link, so that a sweep spares it before the sandbox is adopted. */

@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { DSecError } from "../../protocol/errors.ts";
-import { schema, schemaVersion, upgrades } from "./schema.ts";
+import { schema, schemaVersion } from "./schema.ts";
 
 /**
  * Opens the journal and takes it for this process alone, until it is closed or the process dies.
@@ -21,7 +21,6 @@ export function openJournalFile(path: string): DatabaseSync {
     const version = versionOf(database);
     check(database, path);
     if (version === 0) create(database);
-    else if (version < schemaVersion) upgrade(database, upgrades.slice(version - 1).join(" "));
     else if (version !== schemaVersion)
       throw new DSecError(
         "config_invalid",
@@ -44,11 +43,7 @@ function check(database: DatabaseSync, path: string): void {
 }
 
 function create(database: DatabaseSync): void {
-  upgrade(database, schema);
-}
-
-function upgrade(database: DatabaseSync, statements: string): void {
-  database.exec(`BEGIN IMMEDIATE; ${statements}; PRAGMA user_version = ${schemaVersion}; COMMIT`);
+  database.exec(`BEGIN IMMEDIATE; ${schema}; PRAGMA user_version = ${schemaVersion}; COMMIT`);
 }
 
 /** Primary result codes of SQLite. */

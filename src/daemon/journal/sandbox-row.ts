@@ -5,7 +5,6 @@ import { PolicyInForce } from "../../protocol/policy-in-force.ts";
 import { Problem } from "../../protocol/problem.ts";
 import { ComposedLayer, EndReason, Engine, SandboxSpec, SandboxState } from "../../protocol/sandbox.ts";
 import type { SandboxRecord } from "../lifecycle/sandbox-record.ts";
-import { nothingAllowed } from "../network/policy/policy-digest.ts";
 
 const absent = <T extends z.ZodType>(schema: T) =>
   schema.nullable().transform((value) => value ?? undefined) as z.ZodType<z.output<T> | undefined>;
@@ -36,7 +35,7 @@ const Row = z.object({
   revision: z.number(),
   backend_record: absent(anyJson),
   provisioner_record: absent(anyJson),
-  network_policy: absent(json(PolicyInForce)),
+  network_policy: json(PolicyInForce),
 });
 
 export const sandboxColumns = Object.keys(Row.shape);
@@ -67,7 +66,7 @@ export function sandboxFromRow(row: Record<string, SQLOutputValue>): SandboxReco
     revision: parsed.revision,
     backendRecord: parsed.backend_record,
     provisionerRecord: parsed.provisioner_record,
-    networkPolicy: parsed.network_policy ?? nothingAllowed(parsed.created_at),
+    networkPolicy: parsed.network_policy,
   };
 }
 

@@ -1,33 +1,7 @@
-/** Since version 2. */
-const sessionsTable = `
-CREATE TABLE sessions (
-  sandbox TEXT NOT NULL,
-  name TEXT NOT NULL,
-  PRIMARY KEY (sandbox, name)
-) STRICT, WITHOUT ROWID;
-`;
+/** Of the tables below; a journal of another version is refused. */
+export const schemaVersion = 1;
 
-/** Since version 3. */
-const layersColumn = "ALTER TABLE sandboxes ADD COLUMN layers TEXT;";
-
-/** Since version 4; sandboxes refer to them by digest. */
-const policiesTable = `
-CREATE TABLE network_policies (
-  digest TEXT PRIMARY KEY,
-  policy TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
-`;
-
-/** Since version 4; where it is null the sandbox was made by a dsec that let nothing out. */
-const policyColumn = "ALTER TABLE sandboxes ADD COLUMN network_policy TEXT;";
-
-/** What leads from each version to the next, from version 1 on. */
-export const upgrades: readonly string[] = [sessionsTable, layersColumn, `${policiesTable}${policyColumn}`];
-
-/** Of the tables below; a journal of a later version is refused. */
-export const schemaVersion = upgrades.length + 1;
-
-export const schema = `${sessionsTable}${policiesTable}
+export const schema = `
 CREATE TABLE sandboxes (
   id TEXT PRIMARY KEY,
   owner TEXT NOT NULL,
@@ -51,7 +25,7 @@ CREATE TABLE sandboxes (
   revision INTEGER NOT NULL,
   backend_record TEXT,
   provisioner_record TEXT,
-  network_policy TEXT
+  network_policy TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE execs (
@@ -66,6 +40,12 @@ CREATE TABLE execs (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX execs_by_sandbox ON execs (sandbox, started_at);
 
+CREATE TABLE sessions (
+  sandbox TEXT NOT NULL,
+  name TEXT NOT NULL,
+  PRIMARY KEY (sandbox, name)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE events (
   id INTEGER PRIMARY KEY,
   sandbox TEXT NOT NULL,
@@ -74,4 +54,10 @@ CREATE TABLE events (
   message TEXT NOT NULL
 ) STRICT;
 CREATE INDEX events_by_sandbox ON events (sandbox, id);
+
+-- sandboxes refer to them by digest, within network_policy
+CREATE TABLE network_policies (
+  digest TEXT PRIMARY KEY,
+  policy TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
 `;

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { compileFilter } from "../../../src/daemon/views/filter.ts";
 import { newRecord, toSandbox } from "../../../src/daemon/lifecycle/sandbox-record.ts";
-import { nothingAllowed } from "../../../src/daemon/network/policy/policy-digest.ts";
+import { nothingAllowed } from "../nothing-allowed.ts";
 import { type Sandbox, type SandboxFilter, SandboxSpec } from "../../../src/protocol/sandbox.ts";
 
 function sandbox(changes: Partial<Sandbox>): Sandbox {

@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { ChangeFeed } from "../../../src/daemon/views/change-feed.ts";
 import { compileFilter } from "../../../src/daemon/views/filter.ts";
-import { nothingAllowed } from "../../../src/daemon/network/policy/policy-digest.ts";
+import { nothingAllowed } from "../nothing-allowed.ts";
 import { newRecord, toSandbox } from "../../../src/daemon/lifecycle/sandbox-record.ts";
 import { watchSandboxes } from "../../../src/daemon/views/watch.ts";
 import {

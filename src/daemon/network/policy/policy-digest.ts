@@ -35,8 +35,3 @@ export function policyInForce(
     changedAt: now,
   };
 }
-
-/** Of sandboxes made before there were policies. */
-export function nothingAllowed(now: number): PolicyInForce {
-  return policyInForce(emptyPolicy, policyDigest(emptyPolicy), undefined, 1, now);
-}
