@@ -32,7 +32,9 @@ export async function makeDirectories(
     );
   await makeDirectory(dataDir, "data");
   await makeDirectory(runDir, "run");
-  if (layerStore !== undefined) await makeDirectory(resolve(layerStore), "layer store's");
+  // an object store is the daemon's to mount
+  if (layerStore !== undefined && !layerStore.startsWith("rclone:"))
+    await makeDirectory(resolve(layerStore), "layer store's");
 }
 
 /** Step by step: where nothing can be made (/proc), Node's own recursion tries for ever. */

@@ -48,7 +48,7 @@ export const layerBuild = defineVerb({
       const { from, kind, tags, ifMissing } = options;
       if (from === undefined)
         throw new DSecError("invalid_argument", "--from says what the layer is made from, and is needed");
-      const store = await openStore(context, options.store);
+      const store = await openStore(context, options.store, true);
       const spec = { reference, from, ifMissing, tags, ...(kind === undefined ? {} : { kind }) };
       const built = await store.build(spec, { signal, onProgress: (message) => note(context.io, message) });
       return { type: "listing", single: true, listing: listingOf(builtView, [built]) };

@@ -53,7 +53,7 @@ export const layerImport = defineVerb({
   run: (context, options, [source = ""]) =>
     untilInterrupted(async (signal) => {
       const { name, mergeLimit, tlsVerify, authFile, dockerSocket, quiet } = options;
-      const store = await openStore(context, options.store);
+      const store = await openStore(context, options.store, true);
       const { importImage } = await import("../daemon/layers/images/image-import.ts");
       const progress = new ImportReport(context.io, !quiet);
       const spec = {

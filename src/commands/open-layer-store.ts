@@ -1,4 +1,6 @@
+import { access } from "node:fs/promises";
 import { join } from "node:path";
+import { DSecError } from "../protocol/errors.ts";
 import { text } from "./option.ts";
 import type { Context } from "./verb.ts";
 
@@ -15,8 +17,28 @@ export const layerStoreOption = text(
 /** The last line of `--help` of verbs that work on a store. */
 export const storeNote = "Works on the layer store itself; no fleet needs to run.";
 
-/** The store in `directory`, or this machine's. */
-export async function openStore({ settings }: Context, directory: string | undefined): Promise<LayerStore> {
-  const { openLayerStore } = await import("../daemon/layers/layer-store.ts");
-  return openLayerStore(directory ?? join((await settings()).dataDir, "layers"));
+/**
+ * The store in `directory`, or this machine's, which is made where it is not there.
+ *
+ * @param made whether another one is made, too; else it must be there, so that a misspelt one is not taken for an empty one
+ * @throws DSecError `invalid_argument`, `layer_store_unavailable`
+ */
+export async function openStore(
+  { settings }: Context,
+  directory: string | undefined,
+  made = false,
+): Promise<LayerStore> {
+  if (directory?.startsWith("rclone:") === true || directory === "")
+    throw new DSecError(
+      "invalid_argument",
+      "--layer-store: must be a directory; what is in an object store is for nodes to read: work on the store that was copied there",
+    );
+  const path = directory ?? join((await settings()).dataDir, "layers");
+  try {
+    if (directory !== undefined && !made) await access(join(path, "manifests"));
+    const { openLayerStore } = await import("../daemon/layers/layer-store.ts");
+    return await openLayerStore(path);
+  } catch (cause) {
+    throw new DSecError("layer_store_unavailable", `the layer store ${path} cannot be used`, { cause });
+  }
 }

@@ -50,6 +50,30 @@ export class ProgressLine {
   }
 }
 
+/** One line on a terminal that says what is waited for; nothing where stderr is none. */
+export class StatusLine {
+  readonly #io: Io;
+  #shown = "";
+
+  constructor(io: Io) {
+    this.#io = io;
+  }
+
+  update(text: string): void {
+    if (!isTerminal(this.#io.stderr) || text === this.#shown) return;
+    this.#shown = text;
+    // a line that wraps could not be taken back
+    const { columns = 80 } = this.#io.stderr as { readonly columns?: number };
+    this.#io.stderr.write(`${clearLine}${text.slice(0, Math.max(0, columns - 1))}`);
+  }
+
+  /** The line goes. */
+  clear(): void {
+    if (this.#shown !== "") this.#io.stderr.write(clearLine);
+    this.#shown = "";
+  }
+}
+
 /** `[======>     ] 45%  460M of 1.0G, 230M/s, 2 s left`; without a total only what is known. */
 export function progressText({ bytes, totalBytes }: Progress, elapsedMs: number): string {
   const rate = rateText(bytes, elapsedMs);

@@ -15,11 +15,15 @@ import type { OptionValues } from "./option.ts";
 import { listingOf } from "./outcome.ts";
 import type { Outcome } from "./outcome.ts";
 import { defined, sandboxOptions, specOf } from "./sandbox-options.ts";
+import { showStart } from "./start-progress.ts";
 import { needTerminal, terminalOf } from "./terminal.ts";
 import { defineVerb } from "./verb.ts";
 
 /** Milliseconds to wait for the end of a sandbox whose command has ended. */
 const endMs = 10_000;
+
+/** Milliseconds after a Ctrl-C in which it may still come to run, and is removed then. */
+const interruptedMs = 3000;
 
 /** Seconds until it must run: an image may have to be fetched. As long as a coordinator waits. */
 const createSeconds = 600;
@@ -31,7 +35,7 @@ const runOptions = {
   detachKeys: detachKeysOption("ctrl-p,ctrl-q unless given, '' for none"),
   timeout: value("--timeout <duration>", "kill the command after this time: 30s, 5m", parseDuration),
   rm: flag("--rm", "forget the sandbox's record as soon as its command has ended"),
-  quiet: flag("-q, --quiet", "no remarks on stderr"),
+  quiet: flag("-q, --quiet", "no progress and no remarks on stderr"),
   ...sandboxOptions,
 };
 type RunValues = OptionValues<typeof runOptions>;
@@ -58,7 +62,7 @@ export const run = defineVerb({
     checkOptions(options, argv, io);
     const spec = await specOf(image, options, io);
     const fleet = await client();
-    const created = await untilCreated(fleet, spec);
+    const created = await untilCreated(fleet, spec, options.quiet, io);
     if ("interruptedBy" in created) return { type: "exit", code: exitCodeOfSignal(created.interruptedBy) };
     const { sandbox } = created;
     if (argv.length > 0 && !options.detach) return runAttached(sandbox, argv, options, io);
@@ -80,23 +84,38 @@ function checkOptions(options: RunValues, argv: readonly string[], io: Io): void
   if (attached) needTerminal(io, { tty: options.tty, stdin: options.interactive });
 }
 
-/** A Ctrl-C while the sandbox is being made takes effect once it is there: so it is removed, and nothing is left. */
+/**
+ * A Ctrl-C while the sandbox is being made takes effect once it is there: so it is removed, and nothing is left. What takes longer, an
+ * import, is left to the fleet, which gives up what nobody waits for within half a minute.
+ */
 async function untilCreated(
   fleet: DSecClient,
   spec: Parameters<DSecClient["createSandbox"]>[0],
+  quiet: boolean,
+  io: Io,
 ): Promise<{ sandbox: Sandbox } | { interruptedBy: StopSignal }> {
   let interruptedBy: StopSignal | undefined;
+  const given = new AbortController();
+  let patience: NodeJS.Timeout | undefined;
   const dispose = onStopSignal((signal) => {
     interruptedBy = signal;
     // a second one is for the impatient
     dispose();
+    patience = setTimeout(() => given.abort(), interruptedMs);
   });
+  const shown = quiet ? undefined : showStart(fleet, spec.image, io);
   try {
-    const sandbox = await fleet.createSandbox(spec, { timeout: createSeconds });
+    const sandbox = await fleet
+      .createSandbox(spec, { timeout: createSeconds, signal: given.signal })
+      .finally(shown);
     if (interruptedBy === undefined) return { sandbox };
     await sandbox.remove();
     return { interruptedBy };
+  } catch (error) {
+    if (interruptedBy === undefined || !given.signal.aborted) throw error;
+    return { interruptedBy };
   } finally {
+    clearTimeout(patience);
     dispose();
   }
 }

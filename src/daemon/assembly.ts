@@ -19,6 +19,7 @@ import { Recordings } from "./exec/recordings.ts";
 import type { Journal } from "./journal/journal.ts";
 import { Files } from "./files/files.ts";
 import { NodeImports } from "./layers/images/node-imports.ts";
+import { isRemoteStore } from "./layers/node-layers.ts";
 import { LeakSweep } from "./lifecycle/leak-sweep.ts";
 import type { LifecycleEffect } from "./lifecycle/lifecycle.ts";
 import { diskOf, MachineSampler } from "./admission/machine.ts";
@@ -219,7 +220,7 @@ export function assemble(parts: AssemblyParts) {
     maxMemoryPressure: options.maxMemoryPressure,
   };
   const imports =
-    provisioner === undefined
+    provisioner === undefined || isRemoteStore(options.layerStore)
       ? undefined
       : new NodeImports({
           clock,

@@ -2,7 +2,7 @@ import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { vi } from "vitest";
 import { RuncBackend } from "../../src/backends/container/runc/runc-backend.ts";
-import { compose } from "../../src/daemon/layers/composition.ts";
+import { compose, resolveUpperParts } from "../../src/daemon/layers/composition.ts";
 import { openLayerStore } from "../../src/daemon/layers/layer-store.ts";
 import { LocalProvisioner } from "../../src/daemon/local-provisioner.ts";
 import type { ComposedRoot, ResolvedImage } from "../../src/daemon/provisioner.ts";
@@ -43,7 +43,8 @@ class RuncHarness implements Harness {
     }
     const [workspace, ...toolkits] = references;
     const resolve = (reference: string) => this.#provisioner.resolve(reference);
-    return this.#prepareFrom(wish, await compose(this.#image, { workspace, toolkits }, resolve));
+    const upper = await resolveUpperParts({ workspace, toolkits }, resolve);
+    return this.#prepareFrom(wish, compose(this.#image, upper));
   }
 
   async #prepareFrom({ id, hostname, limits }: SandboxWish, composed: ComposedRoot): Promise<PreparedStart> {

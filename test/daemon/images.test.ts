@@ -1,11 +1,12 @@
-import { readdir } from "node:fs/promises";
+import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { openLayerStore } from "../../src/daemon/layers/layer-store.ts";
 import type { LogLine } from "../../src/protocol/exec.ts";
 import { containerNode } from "./container-fixture.ts";
 import type { TestDaemon } from "./daemon-fixture.ts";
-import { busyboxLayer, push, startRegistry, writeLayout } from "./layers/images/image-fixture.ts";
+import { busyboxLayer, push, skopeo, startRegistry, writeLayout } from "./layers/images/image-fixture.ts";
+import { output, type TemporaryNode } from "./temporary-node.ts";
 
 const spec = { backend: "container", memoryMb: 64, diskMb: 64 } as const;
 
@@ -16,9 +17,9 @@ async function nodeAndRegistry() {
   const container = await containerNode();
   const layout = join(container.node.directory, "app");
   const base = await busyboxLayer();
-  const publish = async (content: string, config: object = {}): Promise<void> => {
+  const publish = async (content: string, config: object = {}, name = "app:1"): Promise<void> => {
     await writeLayout(layout, { layers: [base, [{ name: "srv/version", content }]], config });
-    await push(layout, registry, "app:1");
+    await push(layout, registry, name);
   };
   await publish("one\n", {
     Env: ["COLOR=red", "SIZE=big"],
@@ -30,6 +31,14 @@ async function nodeAndRegistry() {
   const image = `${registry.host}/app:1`;
   const blobsFetched = (): number => registry.log().match(/"GET \/v2\/app\/blobs\//g)?.length ?? 0;
   return { ...container, registry, publish, image, blobsFetched };
+}
+
+/** A toolkit `tool:1` with the file /opt/tool. */
+async function buildToolkit({ directory, layerStore }: TemporaryNode): Promise<void> {
+  const tree = join(directory, "toolkit");
+  await mkdir(join(tree, "opt"), { recursive: true });
+  await writeFile(join(tree, "opt/tool"), "tool\n");
+  await (await openLayerStore(layerStore)).build({ reference: "tool:1", kind: "toolkit", from: tree });
 }
 
 async function logOf(daemon: TestDaemon, ref: string): Promise<string> {
@@ -63,6 +72,50 @@ test("an image of a registry is fetched once for all who ask, and runs by its ow
   await daemon.leave();
   const next = await start();
   expect((await next.run("a", ["sh", "-c", script])).stdout).toBe("app\n/srv\nred big\none\n");
+});
+
+test("a directory that the image names and no layer has is made, root's own; one that cannot be made is said so", async () => {
+  const { start, publish, registry } = await nodeAndRegistry();
+  const config = (WorkingDir: string) => ({ User: "app", WorkingDir });
+  await publish("one\n", config("/new/deep/"), "made:1");
+  await publish("one\n", config("/srv/version/below"), "blocked:1");
+  const daemon = await start();
+  await daemon.place({ ...spec, image: `${registry.host}/made:1`, name: "made" });
+  const listed = (await daemon.run("made", ["sh", "-c", "pwd; ls -nd /new /new/deep"])).stdout.split("\n");
+  expect(listed.slice(0, 3)).toEqual([
+    "/new/deep",
+    expect.stringMatching(/^drwxr-xr-x +\d+ 0 +0 .* \/new$/),
+    expect.stringMatching(/^drwxr-xr-x +\d+ 0 +0 .* \/new\/deep$/),
+  ]);
+  await expect(daemon.place({ ...spec, image: `${registry.host}/blocked:1` })).rejects.toMatchObject({
+    code: "start_failed",
+    message: expect.stringContaining("/srv/version/below") as string,
+  });
+});
+
+test("what only a registry or a Docker daemon has is imported for toolkits to lie over it, unless one of them is missing", async () => {
+  const { start, image, node, blobsFetched } = await nodeAndRegistry();
+  const docker = process.env["DSEC_TEST_DOCKER_SOCKET"] ?? "";
+  await buildToolkit(node);
+  const daemon = await start({ backends: ["runc", "docker"], dockerSocket: docker });
+  await expect(daemon.place({ ...spec, image, toolkits: ["tool:1", "none:1"] })).rejects.toMatchObject({
+    code: "image_not_found",
+    details: { toolkit: "none:1" },
+  });
+  expect(blobsFetched()).toBe(0);
+  const seen = async (from: string): Promise<string> => {
+    const { id, engine } = await daemon.place({ ...spec, image: from, toolkits: ["tool:1"] });
+    expect(engine).toBe("runc");
+    return (await daemon.run(id, ["cat", "/srv/version", "/opt/tool"])).stdout;
+  };
+  expect(await seen(image)).toBe("one\ntool\n");
+
+  const archive = join(node.directory, "docker.tar");
+  const name = "dsec-test-composed:1";
+  await skopeo("copy", "--quiet", `oci:${join(node.directory, "app")}`, `docker-archive:${archive}:${name}`);
+  await output("docker", "-H", `unix://${docker}`, "load", "-i", archive);
+  onTestFinished(async () => void (await output("docker", "-H", `unix://${docker}`, "rmi", name)));
+  expect(await seen(name)).toBe("one\ntool\n");
 });
 
 test("pull policies: missing takes what is there, always what the registry has now, never leaves it out", async () => {

@@ -1,6 +1,11 @@
-import { mkdir, mkdtemp, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { once } from "node:events";
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { PassThrough } from "node:stream";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { main } from "../../src/commands/main.ts";
+import { busyboxLayer, writeLayout } from "../daemon/layers/images/image-fixture.ts";
 import { type Fleet, startFleet } from "./fleet.ts";
 
 let directory: string;
@@ -72,6 +77,19 @@ test("who uses a layer and how much of it was read is asked of the fleet; in use
   expect(used).toMatchObject({ mounted: true, sandboxes: [id], references: ["busybox:1", "busybox:latest"] });
   expect(used?.heat.peakBytes).toBeGreaterThan(500_000);
   expect(used?.heat.peakBytes).toBeLessThanOrEqual(used?.heat.bytes ?? 0);
+  const node = id.slice(0, id.lastIndexOf("-"));
+  const blob = { digest: expect.stringMatching(/^sha256:/) as string, bytes: expect.any(Number) as number };
+  const [inspected] = (await json("inspect", "busybox")) as { bytes: number; [field: string]: unknown }[];
+  expect(inspected).toMatchObject({
+    reference: "busybox:latest",
+    references: ["busybox:1", "busybox:latest"],
+    kind: "base",
+    metadata: blob,
+    data: [blob],
+    usedBy: [{ node, sandboxes: [id] }],
+    leasedBy: [`node ${node}`],
+  });
+  expect(inspected?.bytes).toBeGreaterThan(500_000);
   await layer("rm", "busybox:latest");
   const refused = await fleet.dsec(["layer", "rm", "busybox:1", "--layer-store", store]);
   expect(refused).toMatchObject({
@@ -95,6 +113,94 @@ test("a store that is away is told as such, and its return is noticed", async ()
     code: 0,
     stdout: "back\n",
   });
+});
+
+/** A registry with one image, `app`, whose blobs it holds back until told. */
+async function slowRegistry(): Promise<{ host: string; digest: string; open: () => void }> {
+  const layout = join(directory, "layout");
+  const version = [{ name: "srv/version", content: "one\n" }];
+  const config = { Env: ["COLOR=red"], WorkingDir: "/srv" };
+  const { digest } = await writeLayout(layout, { layers: [await busyboxLayer(), version], config });
+  const opened = Promise.withResolvers<void>();
+  const answer = async (url: string): Promise<Buffer> => {
+    if (url.includes("/blobs/")) await opened.promise;
+    const name = url.includes("/blobs/") ? url.slice(-64) : digest.slice(7);
+    return url === "/v2/" ? Buffer.from("{}") : readFile(join(layout, "blobs/sha256", name));
+  };
+  const server = createServer((request, response) => {
+    response.setHeader("content-type", "application/vnd.oci.image.manifest.v1+json");
+    answer(request.url ?? "").then(
+      (bytes) => response.end(bytes),
+      () => response.writeHead(404).end(),
+    );
+  }).listen(0, "127.0.0.1");
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  await once(server, "listening");
+  const address = server.address();
+  const port = typeof address === "object" ? address?.port : 0;
+  return { host: `127.0.0.1:${port}`, digest, open: opened.resolve };
+}
+
+/** `dsec …` in this process, with or without a terminal as its stderr. */
+function dsecOn(isTTY: boolean, argv: readonly string[]) {
+  const told = { stdout: "", stderr: "" };
+  const stdout = new PassThrough();
+  const stderr = Object.assign(new PassThrough(), { isTTY, columns: 60 });
+  stdout.on("data", (chunk: Buffer) => (told.stdout += chunk.toString()));
+  stderr.on("data", (chunk: Buffer) => (told.stderr += chunk.toString()));
+  const readerGone = new AbortController().signal;
+  const io = { stdin: new PassThrough(), stdout, stderr, env: fleet.env, now: Date.now, readerGone };
+  return { told, ended: main(argv, io) };
+}
+
+test("on a terminal run says how far the import has got, elsewhere and with -q nothing; inspect shows the image", async () => {
+  const { host, digest, open } = await slowRegistry();
+  const image = `${host}/app:1`;
+  const argv = (...flags: string[]) => ["run", "--rm", ...flags, image, "--", "cat", "version"];
+  const shown = dsecOn(true, argv());
+  const silent = [dsecOn(true, argv("-q")), dsecOn(false, argv())];
+  await expect.poll(() => shown.told.stderr).toContain(`fetching ${image}, `);
+  open();
+  for (const { ended, told } of [shown, ...silent]) {
+    expect(await ended).toBe(0);
+    expect(told.stdout).toBe("one\n");
+  }
+  // the line is taken away before the command's output
+  expect(shown.told.stderr.endsWith("\r\u001b[K")).toBe(true);
+  for (const { told } of silent) expect(told.stderr).toBe("");
+  expect(await json("inspect", image)).toMatchObject([
+    {
+      reference: image,
+      kind: "image",
+      layers: [{ digest: expect.stringMatching(/^sha256:/) as string, kind: "base", data: [{}] }],
+      config: { env: { COLOR: "red" }, workdir: "/srv" },
+      source: { reference: `docker://${image}`, digest },
+      usedBy: [],
+    },
+  ]);
+});
+
+test("a store that is misspelt, or an object store, is not taken for an empty one, and nothing is made", async () => {
+  const missing = join(directory, "misspelt");
+  for (const [given, code, expected] of [
+    [missing, "layer_store_unavailable", 125],
+    ["rclone:remote:path", "invalid_argument", 2],
+    ["", "invalid_argument", 2],
+  ] as const) {
+    const { code: exit, stderr } = await fleet.dsec(["layer", "ls", "--layer-store", given], {
+      cwd: directory,
+    });
+    expect({ given, exit, stderr }).toEqual({
+      given,
+      exit: expected,
+      stderr: expect.stringContaining(code) as string,
+    });
+  }
+  const left = await readdir(directory);
+  for (const name of ["misspelt", "rclone:remote:path", "blobs"]) expect(left).not.toContain(name);
 });
 
 test("of a layer that was damaged, verify tells which, and nothing is left of broken work", async () => {

@@ -14,6 +14,14 @@ export interface ExecDefaults {
 /** What a node adds to the environment of what runs in a sandbox. */
 export type NodeEnvironment = (entry: SandboxEntry) => Env;
 
+/** Where commands start that do not say it: absolute path inside the sandbox. */
+export function defaultDirectory(
+  { record, prepared }: SandboxEntry,
+  imageDefaults: Running["imageDefaults"],
+): string | undefined {
+  return record.spec.workdir ?? (imageDefaults ?? prepared?.config)?.workdir;
+}
+
 export function execDefaults(
   entry: SandboxEntry,
   { imageDefaults }: Running,
@@ -22,7 +30,7 @@ export function execDefaults(
   const { spec } = entry.record;
   // a backend that has images of its own knows theirs
   const image = imageDefaults ?? entry.prepared?.config;
-  const cwd = spec.workdir ?? image?.workdir;
+  const cwd = defaultDirectory(entry, imageDefaults);
   const user = spec.initUser ?? image?.user;
   return {
     env: { ...image?.env, ...nodeEnvironment(entry), ...spec.env },

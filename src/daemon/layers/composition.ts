@@ -16,22 +16,31 @@ const flagOf: Readonly<Record<LayerKind, string>> = {
 };
 
 /**
- * Composes a root: the base, over it the workspace, over that the toolkits in the order given. Each part is resolved here, once.
+ * What lies over the base: the workspace, over that the toolkits in the order given. Each is resolved here, once.
  *
- * @param base what the spec's image stands for
- * @throws DSecError `invalid_argument` when a part is not of the kind that its place asks for, `image_not_found`,
- * `invalid_image_reference`, `unsupported` for more layers than can be mounted
+ * @throws DSecError `invalid_argument` when a part is not of the kind that its place asks for, `image_not_found`, `invalid_image_reference`
  */
-export async function compose(
-  base: ResolvedImage,
+export async function resolveUpperParts(
   { workspace, toolkits }: Pick<SandboxSpec, "workspace" | "toolkits">,
   resolve: (reference: string) => Promise<ResolvedImage | undefined>,
-): Promise<Composition> {
-  const parts = [partOf("image", "base", base)];
+): Promise<ComposedLayer[]> {
+  const parts: ComposedLayer[] = [];
   if (workspace !== undefined)
     parts.push(partOf("workspace", "workspace", await found(workspace, "workspace", resolve)));
   for (const toolkit of toolkits)
     parts.push(partOf("toolkits", "toolkit", await found(toolkit, "toolkit", resolve)));
+  return parts;
+}
+
+/**
+ * Composes a root.
+ *
+ * @param base what the spec's image stands for
+ * @param upper of {@link resolveUpperParts}
+ * @throws DSecError `invalid_argument` when the image is no base, `unsupported` for more layers than can be mounted
+ */
+export function compose(base: ResolvedImage, upper: readonly ComposedLayer[]): Composition {
+  const parts = [partOf("image", "base", base), ...upper];
   const digests = parts.flatMap((part) => part.digests);
   // A layer under itself adds nothing, and the kernel refuses it: the uppermost one stays.
   const layers = digests.filter((digest, index) => !digests.includes(digest, index + 1));

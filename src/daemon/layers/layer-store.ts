@@ -23,6 +23,7 @@ import { sourceOf } from "./sources/source.ts";
 import { StorePaths } from "./store-paths.ts";
 import { bringBack } from "./trash.ts";
 import { withWorkDirectory } from "./work-directory.ts";
+import { writeError } from "./write-error.ts";
 
 export interface LayerBuildSpec {
   /** `name:version`, or `name` for `name:latest`. */
@@ -173,7 +174,7 @@ export class LayerStore {
    * Builds a layer and publishes it. The same content again is no error. Nothing is left behind by a failure.
    *
    * @throws DSecError `invalid_image_reference`, `invalid_argument` for a source that cannot be used, `layer_exists` when the reference
-   * stands for other content, `backend_unavailable` when a program is missing, `disk_full`, `cancelled`
+   * stands for other content, `backend_unavailable` when a program is missing, `disk_full`, `permission_denied`, `cancelled`
    */
   async build(spec: LayerBuildSpec, options: LayerBuildOptions = {}): Promise<BuiltLayer> {
     const reference = parseLayerReference(spec.reference);
@@ -208,8 +209,7 @@ export class LayerStore {
         return built;
       });
     } catch (error) {
-      if (!isErrno(error, "ENOSPC", "EDQUOT")) throw error;
-      throw new DSecError("disk_full", "no room for the layer in the layer store", { cause: error });
+      throw writeError(error, `the layer in the layer store ${this.directory}`);
     }
   }
 
@@ -221,7 +221,11 @@ export class LayerStore {
   async tag(reference: string, alias: string): Promise<void> {
     const found = await this.resolve(reference);
     if (found === undefined) throw new DSecError("image_not_found", `no layer is named ${reference}`);
-    await this.#setAlias(parseLayerReference(alias), found.digest);
+    try {
+      await this.#setAlias(parseLayerReference(alias), found.digest);
+    } catch (error) {
+      throw writeError(error, `the name in the layer store ${this.directory}`);
+    }
   }
 
   /**

@@ -7,16 +7,16 @@ import { digestOfFile } from "./file-digest.ts";
 import type { Blob } from "./manifest.ts";
 import { digestOfName, hexOf } from "./store-paths.ts";
 
-/** Bytes of metadata of layers that are not mounted; it is some half per cent of a layer. */
-const keptBytes = 4 * 1024 ** 3;
-
 /** A node's copies of layers' metadata, so that names, modes and links are looked up on its own disk. */
 export class MetadataCache {
   readonly #directory: string;
+  readonly #keptBytes: number;
   #attempts = 0;
 
-  constructor(directory: string) {
+  /** @param keptBytes of metadata of layers that are not mounted */
+  constructor(directory: string, keptBytes: number) {
     this.#directory = directory;
+    this.#keptBytes = keptBytes;
   }
 
   /**
@@ -67,7 +67,7 @@ export class MetadataCache {
     unused.sort((a, b) => a.mtimeMs - b.mtimeMs);
     let total = bytes + unused.reduce((sum, { size }) => sum + size, 0);
     for (const { path, size } of unused) {
-      if (total <= keptBytes) return;
+      if (total <= this.#keptBytes) return;
       await rm(path, { force: true });
       total -= size;
     }

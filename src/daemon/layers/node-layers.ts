@@ -25,6 +25,11 @@ export interface NodeLayersOptions {
 
 const remoteStore = "rclone:";
 
+/** Whether it is an object store, which nodes only read. */
+export function isRemoteStore(layerStore: string): boolean {
+  return layerStore.startsWith(remoteStore);
+}
+
 /** Milliseconds between two looks at a remote for a name that it did not have. */
 const forgetMs = 2000;
 /** Milliseconds between two signs of life in the store. */
@@ -46,7 +51,7 @@ export class NodeLayers {
     this.#clock = clock;
     // The same after a restart, and no other node's: names may be given twice by mistake.
     const place = createHash("sha256").update(dataDir).digest("hex").slice(0, 12);
-    const isRemote = layerStore.startsWith(remoteStore);
+    const isRemote = isRemoteStore(layerStore);
     const directory = isRemote ? join(runDir, "layer-store") : layerStore;
     this.store = new StoreProcess(
       {

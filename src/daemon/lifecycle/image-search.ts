@@ -1,7 +1,7 @@
 import type { Backend } from "../../backends/backend.ts";
 import { DSecError } from "../../protocol/errors.ts";
-import type { SandboxSpec } from "../../protocol/sandbox.ts";
-import { compose } from "../layers/composition.ts";
+import type { ComposedLayer, SandboxSpec } from "../../protocol/sandbox.ts";
+import { compose, resolveUpperParts } from "../layers/composition.ts";
 import type { NodeImports } from "../layers/images/node-imports.ts";
 import { formatReference, parseImageReference } from "../layers/reference.ts";
 import type { Provisioner, ResolvedImage } from "../provisioner.ts";
@@ -11,6 +11,7 @@ export interface ImageSources {
   readonly backends: readonly Backend[];
   /** Undefined where the node has no backend that needs it. */
   readonly provisioner: Provisioner | undefined;
+  /** Undefined where there is no layer store, or one that can only be read. */
   readonly imports: Pick<NodeImports, "import"> | undefined;
 }
 
@@ -38,6 +39,7 @@ export class ImageSearch {
   readonly #onProgress: (progress: string) => void;
   readonly #looked: string[] = [];
   #refusal: DSecError | undefined;
+  #upper: Promise<readonly ComposedLayer[]> | undefined;
 
   /** @param onProgress called with what it is waiting for, for people */
   constructor(
@@ -89,20 +91,23 @@ export class ImageSearch {
     return this.#composed(this.#spec.image);
   }
 
-  /** Asked for runc, what the Docker daemon has is imported. */
+  /** Where runc is asked for, or something is to lie over it, what the Docker daemon has is imported. */
   async #inDocker(): Promise<ImageChoice | undefined> {
     const { engine, image } = this.#spec;
     const backend = this.#docker;
     if (backend?.findImage === undefined) return undefined;
-    if (engine === undefined && !backend.capabilities.composes && isComposed(this.#spec)) {
-      this.#looked.push("no Docker daemon (nothing can be laid over its images)");
+    const runsThere = engine !== "runc" && (backend.capabilities.composes || !isComposed(this.#spec));
+    if (!runsThere && this.#importer === undefined) {
+      this.#looked.push(`no Docker daemon (${this.#cannotImport})`);
       return undefined;
     }
     try {
       const found = await backend.findImage(image, this.#signal);
-      if (found !== undefined && engine !== "runc")
-        return { backend, composition: undefined, digest: found.digest };
-      if (found !== undefined) return await this.#imported(`docker-daemon:${image}`);
+      if (found !== undefined && runsThere) return { backend, composition: undefined, digest: found.digest };
+      if (found !== undefined) {
+        await this.#upperParts();
+        return await this.#imported(`docker-daemon:${image}`);
+      }
       this.#looked.push("the Docker daemon");
     } catch (error) {
       if (engine === "docker" || !(error instanceof DSecError) || error.code !== "backend_unavailable")
@@ -120,9 +125,15 @@ export class ImageSearch {
       if (backend === undefined || isComposed(this.#spec)) return undefined;
       return { backend, composition: undefined, digest: undefined };
     }
+    if (this.#importer === undefined) {
+      this.#looked.push(`no registry (${this.#cannotImport})`);
+      return undefined;
+    }
     const reference = parseImageReference(image).image;
     const [registry = ""] = reference.name.split("/");
     const isGiven = image.startsWith(reference.name);
+    // what lacks a part is not worth an import
+    await this.#upperParts();
     try {
       return await this.#imported(`docker://${formatReference(reference)}`);
     } catch (error) {
@@ -140,7 +151,7 @@ export class ImageSearch {
 
   async #imported(source: string): Promise<ImageChoice | undefined> {
     const name = formatReference(parseImageReference(this.#spec.image).image);
-    await this.#sources.imports?.import(source, this.#signal, ({ phase, bytes, totalBytes }) => {
+    await this.#importer?.import(source, this.#signal, ({ phase, bytes, totalBytes }) => {
       const part =
         totalBytes === undefined || totalBytes === 0 ? "" : `, ${Math.floor((100 * bytes) / totalBytes)}%`;
       this.#onProgress(`${phase} ${name}${part}`);
@@ -152,10 +163,26 @@ export class ImageSearch {
     const { provisioner } = this.#sources;
     const backend = this.#runc;
     if (provisioner === undefined || backend === undefined) return undefined;
-    const resolve = (name: string): Promise<ResolvedImage | undefined> => provisioner.resolve(name);
-    const base = await resolve(reference);
+    const base = await provisioner.resolve(reference);
     if (base === undefined) return undefined;
-    return { backend, composition: await compose(base, this.#spec, resolve), digest: base.digest };
+    return { backend, composition: compose(base, await this.#upperParts()), digest: base.digest };
+  }
+
+  async #upperParts(): Promise<readonly ComposedLayer[]> {
+    const resolve = async (name: string): Promise<ResolvedImage | undefined> =>
+      this.#sources.provisioner?.resolve(name);
+    return (this.#upper ??= resolveUpperParts(this.#spec, resolve));
+  }
+
+  get #importer(): ImageSources["imports"] {
+    return this.#runc === undefined ? undefined : this.#sources.imports;
+  }
+
+  /** Why there is no {@link #importer}. */
+  get #cannotImport(): string {
+    return this.#runc === undefined
+      ? "this node does not offer runc"
+      : "the layer store can only be read: import the image into a store elsewhere and publish that";
   }
 
   get #runc(): Backend | undefined {

@@ -6,6 +6,7 @@ import { nodeOfSandboxId } from "../../protocol/names.ts";
 import { fromProblem, toProblem } from "../../protocol/problem-codec.ts";
 import type { Placement, SandboxSpec } from "../../protocol/sandbox.ts";
 import type { Clock } from "../clock.ts";
+import { defaultDirectory } from "../exec/exec-defaults.ts";
 import type { Execs } from "../exec/execs.ts";
 import type { Ending } from "./ending.ts";
 import { chooseImage, serviceOf, type ImageChoice } from "./image-choice.ts";
@@ -168,6 +169,7 @@ export class Starting {
     try {
       // Before anything runs in it that would already have read them.
       if (backend.capabilities.realProcesses) await this.#parts.trust?.install(running.guest);
+      await makeDirectory(defaultDirectory(entry, running.imageDefaults), running);
       await entry.prepared?.started();
     } catch (error) {
       await running.destroy();
@@ -223,6 +225,16 @@ export class Starting {
     sandboxes.advance(entry, { type: "fail" }, { endReason: "start_failed", problem: toProblem(known) });
     sandboxes.event(entry, "failed", known.message);
     return known;
+  }
+}
+
+/** As docker does for a directory that an image names and has not. @param path absolute; what is there stays */
+async function makeDirectory(path: string | undefined, { guest }: Running): Promise<void> {
+  if (path === undefined) return;
+  try {
+    await guest.files.mkdir(path, { parents: true });
+  } catch (cause) {
+    throw new DSecError("start_failed", `the working directory ${path} cannot be made`, { cause });
   }
 }
 

@@ -6,10 +6,12 @@ import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { unmountIfMounted } from "../../../src/backends/linux/mount.ts";
 import { systemClock } from "../../../src/daemon/clock.ts";
+import { NodeImports } from "../../../src/daemon/layers/images/node-imports.ts";
 import { LayerMounts } from "../../../src/daemon/layers/layer-mounts.ts";
 import { openLayerStore, type LayerStore } from "../../../src/daemon/layers/layer-store.ts";
 import { RcloneMount } from "../../../src/daemon/layers/rclone-mount.ts";
 import type { StoreProcess } from "../../../src/daemon/layers/store-process.ts";
+import { ManualClock } from "../manual-clock.ts";
 import { temporaryNode, tracesOf, type TemporaryNode } from "../temporary-node.ts";
 import { openStoreProcess } from "./mounts-fixture.ts";
 
@@ -119,6 +121,51 @@ test("a store that hangs holds up sandboxes, but neither the daemon nor its file
   expect(renewals).toBe(1);
   mounts.release(digest);
   await mounts.close();
+});
+
+/** Whether a thread of a child of this process waits for a FUSE file system. */
+async function childWaits(): Promise<boolean> {
+  for (const task of await readdir("/proc/self/task")) {
+    const children = await readFile(`/proc/self/task/${task}/children`, "utf8").catch(() => "");
+    for (const child of children.split(" ").filter((pid) => pid !== ""))
+      for (const thread of await readdir(`/proc/${child}/task`).catch(() => [])) {
+        const place = await readFile(`/proc/${child}/task/${thread}/wchan`, "utf8").catch(() => "");
+        if (/fuse|request_wait/.test(place)) return true;
+      }
+  }
+  return false;
+}
+
+test("imports into a store that hangs hold up neither the daemon's files nor who waits, and are killed when given up", async () => {
+  rclone = supervise();
+  await rclone.start();
+  const clock = new ManualClock();
+  const imports = new NodeImports({
+    clock,
+    layerStore: remote,
+    directory: join(node.directory, "imports"),
+  });
+  const pid = await rclonePid();
+  globalThis.process.kill(pid, "SIGSTOP");
+  try {
+    const giveUp = new AbortController();
+    const waiting = Array.from({ length: 6 }, async (_, index) =>
+      imports.import(`docker://127.0.0.1:1/none:${index}`, giveUp.signal, () => undefined),
+    );
+    const settled = Promise.allSettled(waiting);
+    await expect.poll(childWaits).toBe(true);
+    expect(await readFile(join(node.directory, "tree", "small"), "utf8")).toBe("small");
+    // whoever waited is free at once
+    giveUp.abort(new Error("no longer"));
+    for (const outcome of await settled)
+      expect(outcome).toMatchObject({ status: "rejected", reason: { message: "no longer" } });
+    // what cannot even tidy up
+    clock.advance(10_000);
+    await expect.poll(childWaits).toBe(false);
+    await imports.close();
+  } finally {
+    globalThis.process.kill(pid, "SIGCONT");
+  }
 });
 
 test("a store whose mount dies is mounted again; what was open is EIO, and new sandboxes get it anew", async () => {

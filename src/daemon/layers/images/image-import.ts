@@ -1,6 +1,5 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { isErrno } from "../../../backends/linux/libc.ts";
 import { mountErofs, unmountIfMounted } from "../../../backends/linux/mount.ts";
 import { mountOverlay } from "../../../backends/linux/overlay-mount.ts";
 import { DSecError } from "../../../protocol/errors.ts";
@@ -9,6 +8,7 @@ import { makeErofsImage } from "../erofs-image.ts";
 import type { BuiltLayer, LayerStore } from "../layer-store.ts";
 import { formatReference, parseLayerReference } from "../reference.ts";
 import { withWorkDirectory } from "../work-directory.ts";
+import { writeError } from "../write-error.ts";
 import { BlobCache } from "./blob-cache.ts";
 import { Conversions } from "./conversions.ts";
 import { fetchImage, pinReference, type FetchedImage, type PinnedImage } from "./fetched-image.ts";
@@ -64,10 +64,7 @@ export async function importImage(
   try {
     return await new ImageImport(store, spec, options).run(source, name);
   } catch (error) {
-    if (!isErrno(error, "ENOSPC", "EDQUOT")) throw error;
-    throw new DSecError("disk_full", "no room for the image in the layer store or in the work area", {
-      cause: error,
-    });
+    throw writeError(error, "the image in the layer store or in the work area");
   }
 }
 

@@ -356,6 +356,20 @@ test("a work area or a store that is full says disk_full, and nothing is half-pu
   await expectNothing();
 });
 
+test("a store that can only be read takes neither images nor layers, and says so", async () => {
+  await writeLayout(layout, { layers: [[file("one")]] });
+  const readOnly = 1;
+  mount({ source: "tmpfs", target: node.layerStore, type: "tmpfs", flags: readOnly });
+  try {
+    const denied = { code: "permission_denied", message: expect.stringContaining("cannot be written") };
+    await expect(importOf({ source: layout, name: "one:1" })).rejects.toMatchObject(denied);
+    await expect(store.build({ reference: "one:1", from: "busybox" })).rejects.toMatchObject(denied);
+  } finally {
+    unmountIfMounted(node.layerStore);
+  }
+  await expectNothing();
+});
+
 test("a cancelled import leaves nothing but what was fetched", async () => {
   await writeLayout(layout, { layers: [[file("big", Buffer.alloc(60_000_000, "abc"))]] });
   const cancel = new AbortController();
