@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { mkdir, readdir, readFile, realpath, rm, stat } from "node:fs/promises";
 import { hostname } from "node:os";
 import { join } from "node:path";
+import { isErrno } from "../../backends/linux/libc.ts";
 import { listMounts, unmountIfMounted } from "../../backends/linux/mount.ts";
 
 /** Milliseconds after which another host's work directory is taken for abandoned. */
@@ -15,7 +16,7 @@ export async function withWorkDirectory<T>(
   directory: string,
   work: (path: string) => Promise<T>,
 ): Promise<T> {
-  await mkdir(directory, { recursive: true });
+  await makeDirectory(directory);
   // The kernel lists mounts by their real paths.
   const parent = await realpath(directory);
   await removeAbandoned(parent);
@@ -26,6 +27,17 @@ export async function withWorkDirectory<T>(
     return await work(path);
   } finally {
     await removeTree(path);
+  }
+}
+
+/** Node's own recursion says ENOENT of a file system that can only be read. */
+async function makeDirectory(path: string): Promise<void> {
+  try {
+    await mkdir(path);
+  } catch (error) {
+    if (isErrno(error, "EEXIST")) return;
+    if (!isErrno(error, "ENOENT")) throw error;
+    await mkdir(path, { recursive: true });
   }
 }
 
