@@ -140,7 +140,7 @@ export async function startDaemon(
       registration?.close();
       await Promise.all([recovered, shortcoming]);
       await shutDown(daemon, server, stopSandboxes);
-      for (const step of undo.reverse()) await step();
+      await undoAll(undo);
       log.info("closed");
     };
     return {
@@ -152,9 +152,24 @@ export async function startDaemon(
       close: async (how) => (closing ??= close(how?.stopSandboxes ?? false)),
     };
   } catch (error) {
-    for (const step of undo.reverse()) await step();
+    await undoAll(undo).catch((cause: unknown) => {
+      log.warn({ err: cause }, "not all of a start that failed could be undone");
+    });
     throw error;
   }
+}
+
+/** The last first, each whatever becomes of the others. @throws the first failure */
+async function undoAll(steps: readonly (() => void | Promise<void>)[]): Promise<void> {
+  const failures: unknown[] = [];
+  for (const step of steps.toReversed()) {
+    try {
+      await step();
+    } catch (error) {
+      failures.push(error);
+    }
+  }
+  if (failures.length > 0) throw failures[0];
 }
 
 /** Of this machine, on all its links. */

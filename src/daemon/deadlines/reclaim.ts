@@ -4,7 +4,7 @@ import type { Ending } from "../lifecycle/ending.ts";
 import { compileFilter } from "../views/filter.ts";
 import type { SandboxEntry } from "../lifecycle/sandbox-entry.ts";
 import type { Sandboxes } from "../lifecycle/sandboxes.ts";
-import { usageOf } from "../views/usage.ts";
+import { readableUsageOf } from "../views/usage.ts";
 
 export interface ReclaimParts {
   readonly sandboxes: Sandboxes;
@@ -33,7 +33,7 @@ export async function reclaim(parts: ReclaimParts, request: ReclaimRequest): Pro
 }
 
 async function reclaimOne(parts: ReclaimParts, request: ReclaimRequest, entry: SandboxEntry): Promise<Item> {
-  const usage = await usageOf(entry);
+  const usage = await readableUsageOf(entry);
   const idleMs = parts.now() - entry.record.lastActiveAt;
   // it may have been used since the list was made
   const ends = !request.dryRun && isIdle(entry, request.idleFor, parts.now());

@@ -7,7 +7,7 @@ import type { Sandboxes } from "../lifecycle/sandboxes.ts";
 
 const parallel = 16;
 
-/** What a sandbox uses now; undefined when nothing runs, or it went away while it was asked. */
+/** What a sandbox uses now; undefined when nothing runs, or it went away while it was asked. @throws what the backend or the disk says */
 export async function usageOf(entry: SandboxEntry): Promise<Usage | undefined> {
   const { running, prepared } = entry;
   if (running === undefined) return undefined;
@@ -20,9 +20,14 @@ export async function usageOf(entry: SandboxEntry): Promise<Usage | undefined> {
   }
 }
 
+/** The same where many are asked: one that cannot be read has none, and does not hide the others'. Its own view tells why. */
+export async function readableUsageOf(entry: SandboxEntry): Promise<Usage | undefined> {
+  return usageOf(entry).catch(() => undefined);
+}
+
 /** In the order of the entries. */
 export async function usagesOf(entries: readonly SandboxEntry[]): Promise<(Usage | undefined)[]> {
-  return mapBounded(entries, parallel, usageOf);
+  return mapBounded(entries, parallel, readableUsageOf);
 }
 
 export interface UsedTotals {

@@ -123,7 +123,9 @@ function controlGroups(cgroups: CgroupHierarchy | string): Finding[] {
     const fix = `mkdir -p /sys/fs/cgroup/${controller} && mount -t cgroup -o ${controller} cgroup /sys/fs/cgroup/${controller}`;
     findings.push({ level: "error", message, ...(cgroups.mode !== "unified" && { fix }) });
   }
-  const swaps = readFileSync("/proc/swaps", "utf8").trim().split("\n").length > 1;
+  // A kernel without swap has no such file.
+  const swaps =
+    existsSync("/proc/swaps") && readFileSync("/proc/swaps", "utf8").trim().split("\n").length > 1;
   if (swaps && !cgroups.swapAccounting) {
     const message = "swap is on but not accounted: sandboxes can use swap beyond their memory limit";
     findings.push({ level: "warning", message, fix: "boot with swapaccount=1, or swapoff -a" });

@@ -74,8 +74,11 @@ export class RuncBackend implements Backend {
       };
       return this.#hold(request.id, new RuncSandbox(record, guest, paths, cgroup));
     } catch (error) {
-      await removeSandbox(paths, cgroup);
-      throw startError(error, signal);
+      const failure = startError(error, signal);
+      await removeSandbox(paths, cgroup).catch((cause: unknown) => {
+        throw new DSecError(failure.code, failure.message, { cause: new AggregateError([error, cause]) });
+      });
+      throw failure;
     } finally {
       this.#starting.delete(request.id);
     }
@@ -123,7 +126,9 @@ export class RuncBackend implements Backend {
 
   #hold(id: string, sandbox: RuncSandbox): RuncSandbox {
     this.#held.set(id, sandbox);
-    void sandbox.guest.closed.then(() => this.#held.delete(id));
+    void sandbox.guest.closed.then(() => {
+      if (this.#held.get(id) === sandbox) this.#held.delete(id);
+    });
     return sandbox;
   }
 
