@@ -280,6 +280,7 @@ export function assemble(parts: AssemblyParts) {
     () => ports.size,
   );
   metrics.observePools(parts.pools);
+  if (parts.datapath !== undefined) metrics.observeNetwork(parts.datapath);
 
   return {
     name: options.name,

@@ -10,6 +10,7 @@ import type { Backend } from "../backends/backend.ts";
 import { DSecError } from "../protocol/errors.ts";
 import type { ExecExit } from "../protocol/exec.ts";
 import type { Sandboxes } from "./lifecycle/sandboxes.ts";
+import type { SandboxPolicies } from "./network/sandbox-policies.ts";
 
 const secondsBuckets = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120,
@@ -121,6 +122,44 @@ export class Metrics {
         for (const [pool, size] of Object.entries(pools())) this.set({ pool }, size);
       },
     });
+  }
+
+  /** Adds sums over all sandboxes: a series for each of thousands would be more than is kept. */
+  observeNetwork(policies: Pick<SandboxPolicies, "totals">): void {
+    const registers: Registry[] = [];
+    const connections = new Counter({
+      name: "dsec_network_connections_total",
+      help: "Connections of sandboxes by verdict: allowed by name, refused, cut by a change of policy",
+      labelNames: ["verdict"],
+      registers,
+      collect(): void {
+        const { allowed, refused, cut } = policies.totals();
+        this.reset();
+        for (const [verdict, count] of Object.entries({ allowed, refused, cut }))
+          this.inc({ verdict }, count);
+      },
+    });
+    const queries = new Counter({
+      name: "dsec_network_queries_total",
+      help: "Questions of sandboxes to the node's resolver by verdict",
+      labelNames: ["verdict"],
+      registers,
+      collect(): void {
+        const { queriesAnswered: answered, queriesRefused: refused } = policies.totals();
+        this.reset();
+        for (const [verdict, count] of Object.entries({ answered, refused })) this.inc({ verdict }, count);
+      },
+    });
+    const interruptions = new Counter({
+      name: "dsec_network_interruptions_total",
+      help: "How often the resolver and the proxy of sandboxes have failed and were begun anew",
+      registers,
+      collect(): void {
+        this.reset();
+        this.inc(policies.totals().interruptions);
+      },
+    });
+    for (const metric of [connections, queries, interruptions]) this.#registry.registerMetric(metric);
   }
 
   started(backend: Backend, ms: number): void {

@@ -37,6 +37,8 @@ export const DecidedBy = z.discriminatedUnion("kind", [
       "address_not_resolved",
       /** Another source address than the sandbox's own. */
       "spoofed_source",
+      /** IPv6, which sandboxes do not have. */
+      "ipv6",
       /** A packet or message that cannot be read. */
       "malformed",
     ]),
@@ -90,8 +92,12 @@ export type NetworkDecision = z.infer<typeof NetworkDecision>;
 
 /** Of one sandbox, since it was made or its daemon started. */
 export const NetworkCounters = z.object({
-  /** Connections, or flows of protocols without any. */
+  /** Connections that were let through by what they say of their name. What is allowed by its address alone passes in the kernel, uncounted. */
   allowed: z.int(),
+  /**
+   * Attempts: a connection that its client tries again counts again, as does each packet of a protocol without connections. Of
+   * those that the kernel refuses, 20 a second (60 at once) are seen: a scan is more than its count.
+   */
   refused: z.int(),
   queriesAnswered: z.int(),
   queriesRefused: z.int(),

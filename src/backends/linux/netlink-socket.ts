@@ -106,6 +106,10 @@ export class NetlinkSocket {
     return received;
   }
 
+  get descriptor(): number {
+    return this.#fd;
+  }
+
   close(): void {
     closeDescriptor(this.#fd);
   }

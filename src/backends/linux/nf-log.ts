@@ -71,6 +71,10 @@ export class NfLog {
     return { packets, lost: false };
   }
 
+  get descriptor(): number {
+    return this.#socket.descriptor;
+  }
+
   close(): void {
     this.#socket.close();
   }

@@ -48,6 +48,10 @@ export class NfTable {
     this.#socket.request(marker("begin"), ...messages, marker("end"));
   }
 
+  get descriptor(): number {
+    return this.#socket.descriptor;
+  }
+
   close(): void {
     this.#socket.close();
   }

@@ -96,9 +96,20 @@ export function firewallRules(firewall: Firewall): string {
     },
     // A chain of its own: a policy's chain that leads here is reached from no other hook.
     proxied: {
-      rules: [`meta l4proto tcp tproxy ip to ${gateway}:${proxyPort} meta mark set ${proxyMark} accept`],
+      rules: [
+        `meta l4proto tcp tproxy ip to ${gateway}:${proxyPort} meta mark set ${proxyMark} accept`,
+        // Nobody listens there: no daemon, or no thread of it.
+        "goto refused",
+      ],
     },
-    named: { rules: ["meta l4proto tcp goto proxied", `meta mark set ${directMark} accept`] },
+    named: {
+      rules: [
+        // A name never opens the node: this address it was given since the policy was compiled.
+        "fib daddr type { local, broadcast, multicast } goto refused",
+        "meta l4proto tcp goto proxied",
+        `meta mark set ${directMark} accept`,
+      ],
+    },
     questions: {
       rules: [
         `update @askers { ip saddr limit rate over ${questions.perSecond}/second burst ${questions.burst} packets } drop`,
@@ -123,7 +134,8 @@ export function firewallRules(firewall: Firewall): string {
         "meta nfproto != ipv4 goto refused",
         "ct state established ct direction reply accept",
         `ip daddr ${gateway} meta l4proto { tcp, udp } th dport 53 goto questions`,
-        `meta l4proto tcp socket transparent 1 meta mark set ${proxyMark} accept`,
+        // Connections alone: a listener is found, too, the proxy's own or one of others that takes every address.
+        `meta l4proto tcp ct state established socket transparent 1 meta mark set ${proxyMark} accept`,
         `ip saddr vmap @${firewallSet.outgoing}`,
         `ip saddr . ip daddr . meta l4proto . th dport @${firewallSet.pins} goto named`,
         `ip saddr . ip daddr . meta l4proto @${firewallSet.widePins} goto named`,

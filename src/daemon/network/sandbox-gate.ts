@@ -10,13 +10,13 @@ import type {
 } from "../../protocol/network-decision.ts";
 import { DecisionLog } from "./decision-log.ts";
 import type { GateReport } from "./gate/decision-batch.ts";
-import type { Counted } from "./gate/gated-sandbox.ts";
+import { type Counted, nothingCounted, sumOf } from "./gate/gated-sandbox.ts";
 import type { GateSettings } from "./gate/gate-messages.ts";
 import { GateThread } from "./gate/gate-thread.ts";
 import type { CompiledPolicy } from "./policy/compile.ts";
 import { NameTable } from "./policy/name-table.ts";
 import { PrefixTable } from "./policy/prefix-table.ts";
-import type { DecisionQuery, PolicyEffect, SandboxPolicies } from "./sandbox-policies.ts";
+import type { DecisionQuery, NetworkTotals, PolicyEffect, SandboxPolicies } from "./sandbox-policies.ts";
 
 /** A sandbox's place in the network. */
 export interface GateLink {
@@ -34,7 +34,6 @@ export interface SandboxGateParts extends GateSettings {
 
 const restartMs = { least: 200, most: 30_000 } as const;
 const linkDirectory = "/sys/class/net";
-const nothingCounted: Counted = { allowed: 0, refused: 0, queriesAnswered: 0, queriesRefused: 0, cut: 0 };
 
 /** Of sandboxes whose policy is not known: nothing is allowed. */
 const denyAll: CompiledPolicy = {
@@ -58,6 +57,9 @@ export class SandboxGate implements SandboxPolicies {
   readonly #links = new Map<string, GateLink>();
   readonly #log = new DecisionLog();
   readonly #counted = new Map<string, Counted>();
+  /** Of all sandboxes since this daemon's start. */
+  #total = nothingCounted;
+  #interruptions = 0;
   #thread: GateThread;
   #failures = 0;
   #restart: NodeJS.Timeout | undefined;
@@ -158,6 +160,10 @@ export class SandboxGate implements SandboxPolicies {
     };
   }
 
+  totals(): NetworkTotals {
+    return { ...this.#total, interruptions: this.#interruptions };
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#restart);
@@ -186,20 +192,15 @@ export class SandboxGate implements SandboxPolicies {
   #reported({ decisions, counted }: GateReport): void {
     for (const decision of decisions) if (this.#links.has(decision.sandbox)) this.#log.add(decision);
     for (const [sandbox, more] of counted) {
-      if (!this.#links.has(sandbox)) continue;
-      const before = this.#counted.get(sandbox) ?? nothingCounted;
-      this.#counted.set(sandbox, {
-        allowed: before.allowed + more.allowed,
-        refused: before.refused + more.refused,
-        queriesAnswered: before.queriesAnswered + more.queriesAnswered,
-        queriesRefused: before.queriesRefused + more.queriesRefused,
-        cut: before.cut + more.cut,
-      });
+      this.#total = sumOf(this.#total, more);
+      if (this.#links.has(sandbox))
+        this.#counted.set(sandbox, sumOf(this.#counted.get(sandbox) ?? nothingCounted, more));
     }
   }
 
   #ended(reason: Error): void {
     if (this.#closed) return;
+    this.#interruptions += 1;
     this.#parts.interrupted(reason);
     const waits = Math.min(restartMs.most, restartMs.least * 2 ** this.#failures);
     this.#failures += 1;
@@ -210,14 +211,23 @@ export class SandboxGate implements SandboxPolicies {
     this.#thread = this.#start();
     try {
       await this.#thread.ready;
-      await Promise.all([...this.#links].map(([sandbox, link]) => this.#attach(sandbox, link)));
+      const attached = await Promise.allSettled(
+        [...this.#links].map(([sandbox, link]) => this.#attach(sandbox, link)),
+      );
       if (this.#isReconciled) await this.#thread.reconcile();
       this.#failures = 0;
+      // The kernel still holds their packets to the policy before; their names stay closed.
+      for (const result of attached)
+        if (result.status === "rejected") this.#parts.interrupted(asError(result.reason));
     } catch (error) {
       // Its end, which follows, begins the next attempt.
-      this.#parts.interrupted(error instanceof Error ? error : new Error(String(error)));
+      this.#parts.interrupted(asError(error));
     }
   }
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
 }
 
 function statistic(link: string, name: "rx_bytes" | "tx_bytes"): number {

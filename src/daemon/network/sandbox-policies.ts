@@ -20,6 +20,12 @@ export interface DecisionQuery {
   readonly follow: boolean;
 }
 
+/** Of all sandboxes since the daemon's start, ended ones included. */
+export interface NetworkTotals extends Omit<NetworkCounters, "bytesSent" | "bytesReceived"> {
+  /** How often what names are reached through has failed, and was begun anew. */
+  readonly interruptions: number;
+}
+
 /**
  * The node's datapath as the rest of the daemon sees it: who may reach what, by sandbox. It holds no truth: the journal does, and the
  * daemon sets every sandbox's policy anew after a restart.
@@ -44,4 +50,5 @@ export interface SandboxPolicies {
   /** Oldest first; bounded, so the oldest may be gone. */
   decisions(sandbox: string, query: DecisionQuery, signal: AbortSignal): AsyncIterable<NetworkDecision>;
   counters(sandbox: string): NetworkCounters;
+  totals(): NetworkTotals;
 }

@@ -42,4 +42,10 @@ test("a container reaches what its rules name, by name and address, from its fir
   const denied = await next.place(busybox);
   expect(await get(next, denied.id, 1, "a.example.test")).toMatchObject(nothing);
   expect(await get(next, denied.id, 3)).toMatchObject(nothing);
+  const counted = (metric: string) => expect.stringMatching(new RegExp(`^${metric} [1-9]`, "m"));
+  const metrics = await next.metrics();
+  expect(metrics).toEqual(counted('dsec_network_connections_total{verdict="allowed"}'));
+  expect(metrics).toEqual(counted('dsec_network_connections_total{verdict="refused"}'));
+  expect(metrics).toEqual(counted('dsec_network_queries_total{verdict="answered"}'));
+  expect(metrics).toContain("\ndsec_network_interruptions_total 0\n");
 });

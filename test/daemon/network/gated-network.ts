@@ -28,18 +28,22 @@ export class GatedNetwork implements AsyncDisposable {
   gate: SandboxGate;
   readonly gateway: string;
   readonly #scope: AsyncDisposableStack;
+  /** Why the gate's thread has ended, each time. */
+  readonly interruptions: Error[];
   #guests = 0;
 
   private constructor(
     node: TemporaryNode,
     network: SandboxNetwork,
     gate: SandboxGate,
+    interruptions: Error[],
     scope: AsyncDisposableStack,
   ) {
     this.node = node;
     this.network = network;
     this.gate = gate;
     this.gateway = network.firewall.gateway;
+    this.interruptions = interruptions;
     this.#scope = scope;
   }
 
@@ -49,8 +53,9 @@ export class GatedNetwork implements AsyncDisposable {
     const { runDir, instance, networkRange: range } = node;
     const network = await SandboxNetwork.open({ runDir, instance, range });
     scope.defer(() => network.close({ everything: true }));
-    const gate = await openGate(network, internet);
-    const gated = new GatedNetwork(node, network, gate, scope.move());
+    const interruptions: Error[] = [];
+    const gate = await openGate(network, internet, interruptions);
+    const gated = new GatedNetwork(node, network, gate, interruptions, scope.move());
     gated.#scope.defer(() => gated.gate.close());
     return gated;
   }
@@ -62,7 +67,7 @@ export class GatedNetwork implements AsyncDisposable {
     await work();
     const again = await SandboxNetwork.open({ runDir, instance, range });
     await again.close({ everything: false });
-    this.gate = await openGate(this.network, internet);
+    this.gate = await openGate(this.network, internet, this.interruptions);
   }
 
   /** `allow example.test`, `deny 10.0.0.0/8:80`… */
@@ -108,13 +113,15 @@ export class GatedNetwork implements AsyncDisposable {
   }
 }
 
-function openGate({ firewall }: SandboxNetwork, internet: Internet): Promise<SandboxGate> {
+function openGate(
+  { firewall }: SandboxNetwork,
+  internet: Internet,
+  interruptions: Error[],
+): Promise<SandboxGate> {
   return SandboxGate.open({
     firewall,
     nameServers: [internet.nameServer],
     random: Math.random,
-    interrupted: (reason) => {
-      throw reason;
-    },
+    interrupted: (reason) => void interruptions.push(reason),
   });
 }

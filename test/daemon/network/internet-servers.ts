@@ -159,22 +159,26 @@ async function serve(address: string, directory: string): Promise<void> {
   );
 }
 
-async function configure(prefix: string, directory: string): Promise<void> {
+async function configure(prefix: string, ipv6Network: string, directory: string): Promise<void> {
   const ip = (...args: string[]) => execFileSync("ip", args);
   const addresses = Array.from({ length: count }, (_, index) => `${prefix}.${index + 1}`);
+  const ipv6Addresses = addresses.map((_, index) => `${ipv6Network}::${index + 1}`);
   for (const link of ["lo", "eth0"]) ip("link", "set", link, "up");
   for (const address of addresses) ip("address", "add", `${address}/32`, "dev", "eth0");
   ip("route", "add", `${prefix}.254`, "dev", "eth0", "src", `${prefix}.9`);
   ip("route", "add", "default", "via", `${prefix}.254`, "dev", "eth0", "onlink");
-  for (const address of addresses) await serve(address, directory);
+  // Unique local: nobody routes them. The last is the way to the node.
+  for (const address of ipv6Addresses) ip("-6", "address", "add", `${address}/128`, "dev", "eth0", "nodad");
+  ip("-6", "address", "add", `${ipv6Network}::ff/120`, "dev", "eth0", "nodad");
+  for (const address of [...addresses, ...ipv6Addresses]) await serve(address, directory);
 }
 
-const [prefix = "", directory = ""] = process.argv.slice(2);
+const [prefix = "", ipv6Network = "", directory = ""] = process.argv.slice(2);
 process.on("disconnect", () => process.exit());
 process.on("message", (request: InternetRequest) => {
   if (request.type === "zone") {
     ({ zone } = request);
     tell({ type: "ready" });
-  } else void configure(prefix, directory).then(() => tell({ type: "ready" }));
+  } else void configure(prefix, ipv6Network, directory).then(() => tell({ type: "ready" }));
 });
 tell({ type: "up" });

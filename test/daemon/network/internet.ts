@@ -3,6 +3,7 @@ import { randomBytes, randomInt } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -45,9 +46,13 @@ export class Internet implements AsyncDisposable {
     const prefix = `198.${randomInt(18, 20)}.${randomInt(256)}`;
     try {
       await certify(directory);
-      const child = spawn("unshare", ["--net", process.execPath, servers, prefix, directory], {
-        stdio: ["ignore", "inherit", "inherit", "ipc"],
-      });
+      const child = spawn(
+        "unshare",
+        ["--net", process.execPath, servers, prefix, ipv6Network(prefix), directory],
+        {
+          stdio: ["ignore", "inherit", "inherit", "ipc"],
+        },
+      );
       const internet = new Internet(directory, prefix, link, child);
       // The namespace is there when its process speaks.
       await once(child, "message");
@@ -67,6 +72,7 @@ export class Internet implements AsyncDisposable {
       await output("ip", "address", "add", `${prefix}.254/32`, "dev", link);
       await output("ip", "link", "set", link, "up");
       await output("ip", "route", "add", `${prefix}.0/24`, "dev", link, "src", `${prefix}.254`);
+      await output("ip", "-6", "address", "add", `${ipv6Network(prefix)}::fe/120`, "dev", link, "nodad");
       // Answers to what sandboxes send come in here.
       writeFileSync(`/proc/sys/net/ipv4/conf/${link}/forwarding`, "1");
       const ready = internet.#next("ready");
@@ -84,9 +90,30 @@ export class Internet implements AsyncDisposable {
     return `${this.#prefix}.${number}`;
   }
 
+  /** Another address of the same server. */
+  ipv6Address(number: number): string {
+    return `${ipv6Network(this.#prefix)}::${number}`;
+  }
+
+  /** What a server answers to the node itself, on its echo port. */
+  async answersNode(host: string, text: string): Promise<string> {
+    const socket = connect(7, host);
+    socket.end(text);
+    const pieces: Buffer[] = [];
+    for await (const piece of socket) pieces.push(Buffer.from(piece));
+    return Buffer.concat(pieces).toString();
+  }
+
   /** Of its namespace, for further servers. */
   get netnsPath(): string {
     return `/proc/${this.#child.pid}/ns/net`;
+  }
+
+  /** IPv4 packets that came into its namespace so far. */
+  get received(): number {
+    const text = readFileSync(`/proc/${this.#child.pid}/net/snmp`, "utf8");
+    const [names = "", values = ""] = text.split("\n").filter((line) => line.startsWith("Ip: "));
+    return Number(values.split(" ")[names.split(" ").indexOf("InReceives")]);
   }
 
   /** All of its addresses. */
@@ -145,6 +172,12 @@ export class Internet implements AsyncDisposable {
       this.#child.off("message", take).off("exit", fail);
     }
   }
+}
+
+/** A unique local network for each IPv4 one. */
+function ipv6Network(prefix: string): string {
+  const [, second, third] = prefix.split(".").map(Number);
+  return `fd98:${second?.toString(16)}:${third?.toString(16)}`;
 }
 
 async function certify(directory: string): Promise<void> {

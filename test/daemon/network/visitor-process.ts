@@ -3,10 +3,22 @@ import { createSocket } from "node:dgram";
 import { Resolver } from "node:dns/promises";
 import { connect, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
+import { sendFrames } from "./packet-socket.ts";
 
 export type Attempt =
   /** Sends and waits for an answer, then closes. */
-  | { readonly kind: "tcp"; readonly host: string; readonly port: number; readonly send: string }
+  | {
+      readonly kind: "tcp";
+      readonly host: string;
+      readonly port: number;
+      readonly send: string;
+      /** `latin1` for bytes; then the answer's text is of the same kind. */
+      readonly encoding?: "latin1";
+      /** Waits for the end, not only for the first piece. */
+      readonly whole?: boolean;
+    }
+  /** Ethernet frames, in hexadecimal, as they are. */
+  | { readonly kind: "frames"; readonly frames: readonly string[] }
   /** A GET over TLS. */
   | {
       readonly kind: "https";
@@ -47,7 +59,7 @@ function codeOf(error: Error): string {
 }
 
 /** The first piece that comes, or all of it until the end. */
-function listen(socket: Socket, whole: boolean): Promise<Result> {
+function listen(socket: Socket, whole: boolean, encoding?: BufferEncoding): Promise<Result> {
   return new Promise((resolve) => {
     let text = "";
     const timer = setTimeout(() => resolve({ error: "timeout" }), patienceMs);
@@ -57,7 +69,7 @@ function listen(socket: Socket, whole: boolean): Promise<Result> {
       resolve(result);
     };
     socket.on("data", (chunk: Buffer) => {
-      text += chunk.toString();
+      text += chunk.toString(encoding);
       if (!whole) end({ text });
     });
     socket.once("error", (error) => end({ error: codeOf(error), ...(text !== "" && { text }) }));
@@ -70,8 +82,9 @@ async function carryOut(attempt: Attempt): Promise<Result> {
     case "tcp":
     case "open": {
       const socket = connect(attempt.port, attempt.host);
-      socket.write(attempt.send);
-      const result = await listen(socket, false);
+      const { encoding = undefined, whole = false } = attempt.kind === "tcp" ? attempt : {};
+      socket.write(attempt.send, encoding);
+      const result = await listen(socket, whole, encoding);
       socket.on("error", () => undefined);
       if (attempt.kind === "open" && result.error === undefined) kept.set(attempt.as, socket);
       else socket.destroy();
@@ -111,6 +124,9 @@ async function carryOut(attempt: Attempt): Promise<Result> {
         socket.connect(attempt.port, attempt.host, () => socket.send(attempt.send));
       });
     }
+    case "frames":
+      sendFrames("eth0", attempt.frames);
+      return {};
     case "query": {
       const resolver = new Resolver({ timeout: 1500, tries: 1 });
       resolver.setServers([attempt.server]);

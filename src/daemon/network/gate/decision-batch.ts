@@ -1,4 +1,4 @@
-import type { Counted, Decided } from "./gated-sandbox.ts";
+import { type Counted, type Decided, nothingCounted } from "./gated-sandbox.ts";
 
 /** Decisions that are alike, as the daemon gets to know of them. */
 export interface ReportedDecision {
@@ -71,13 +71,7 @@ export class DecisionBatch {
   }
 
   #count(sandbox: string, { stage, allowed }: Decided): void {
-    const counted = this.#counted.get(sandbox) ?? {
-      allowed: 0,
-      refused: 0,
-      queriesAnswered: 0,
-      queriesRefused: 0,
-      cut: 0,
-    };
+    const counted = this.#counted.get(sandbox) ?? { ...nothingCounted };
     this.#counted.set(sandbox, counted);
     if (stage === "cut") counted.cut += 1;
     else if (stage === "query") counted[allowed ? "queriesAnswered" : "queriesRefused"] += 1;

@@ -4,6 +4,9 @@ import type { DecidedBy, NetworkVerdict } from "../../../protocol/network-decisi
 import { judge } from "../policy/judge.ts";
 import type { GatedSandbox } from "./gated-sandbox.ts";
 
+/** Characters of a name that are logged: no name is longer, but what a client says may be. */
+const longestName = 255;
+
 type Unchecked = Extract<DecidedBy, { kind: "unchecked" }>["reason"];
 
 export function unchecked(reason: Unchecked): NetworkVerdict {
@@ -90,7 +93,7 @@ export class Flow {
       protocol: "tcp",
       address,
       port,
-      ...(name !== undefined && { name }),
+      ...(name !== undefined && { name: name.slice(0, longestName) }),
     });
   }
 }

@@ -36,7 +36,9 @@ export interface GateResult {
 }
 
 export type GateAnswer =
-  | { readonly type: "ready"; readonly failure?: string }
+  | { readonly type: "ready"; readonly failure: string }
+  /** With what has to be closed, should the thread end without having been asked to. */
+  | { readonly type: "ready"; readonly descriptors: readonly number[] }
   | {
       readonly type: "answer";
       readonly number: number;

@@ -1,4 +1,5 @@
 import { Worker } from "node:worker_threads";
+import { closeDescriptor } from "../../../backends/linux/libc.ts";
 import { DSecError } from "../../../protocol/errors.ts";
 import type { NetworkProbe, NetworkProbeResult } from "../../../protocol/network-decision.ts";
 import type { CompiledPolicy } from "../policy/compile.ts";
@@ -15,6 +16,7 @@ export class GateThread {
   readonly #policies = new Map<CompiledPolicy, { readonly number: number; users: number }>();
   readonly #ready = Promise.withResolvers<void>();
   readonly #closed = Promise.withResolvers<void>();
+  #descriptors: readonly number[] = [];
   #next = 1;
   #ended: DSecError | undefined;
 
@@ -48,7 +50,10 @@ export class GateThread {
           cause: failure,
         }),
       );
-      if (!isWanted) ended(failure ?? new Error("the thread has ended"));
+      if (isWanted) return;
+      // The group of the log would be taken for ever, and no thread could follow.
+      for (const fd of this.#descriptors) closeDescriptor(fd);
+      ended(failure ?? new Error("the thread has ended"));
     });
   }
 
@@ -142,8 +147,11 @@ export class GateThread {
   #take(answer: Exclude<GateAnswer, { type: "report" }>): void {
     switch (answer.type) {
       case "ready":
-        if (answer.failure === undefined) this.#ready.resolve();
-        else this.#ready.reject(failed(answer.failure));
+        if ("failure" in answer) this.#ready.reject(failed(answer.failure));
+        else {
+          this.#descriptors = answer.descriptors;
+          this.#ready.resolve();
+        }
         return;
       case "closed":
         this.#closed.resolve();

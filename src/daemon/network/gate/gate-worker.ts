@@ -102,7 +102,7 @@ async function serve(port: NonNullable<typeof parentPort>): Promise<void> {
       }
     }
   });
-  tell({ type: "ready" });
+  tell({ type: "ready", descriptors: gate.descriptors });
 }
 
 if (parentPort !== null) await serve(parentPort);

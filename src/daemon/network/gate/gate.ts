@@ -1,9 +1,11 @@
 import type { NetworkProbe, NetworkProbeResult, NetworkVerdict } from "../../../protocol/network-decision.ts";
+import { addressBytes } from "../../../protocol/cidr.ts";
 import { canonicalName } from "../../../protocol/domain-name.ts";
 import { isIP } from "node:net";
 import type { Firewall } from "../firewall.ts";
 import type { CompiledPolicy } from "../policy/compile.ts";
 import { judge } from "../policy/judge.ts";
+import { unchecked } from "./flow.ts";
 import type { Decided, GatedSandbox, GatedSandboxes } from "./gated-sandbox.ts";
 import { KernelRules, type PinChange } from "./kernel-rules.ts";
 import { Pins } from "./pins.ts";
@@ -30,6 +32,7 @@ export interface Attachment {
 }
 
 const expiryMs = 5000;
+const ipv6Bytes = 16;
 
 class Entry implements GatedSandbox {
   readonly id: string;
@@ -101,6 +104,11 @@ export class Gate implements GatedSandboxes {
     }
   }
 
+  /** What the end of this thread does not close: descriptors belong to the process. {@link close} does. */
+  get descriptors(): number[] {
+    return [this.#kernel.descriptor, ...(this.#refusals === undefined ? [] : [this.#refusals.descriptor])];
+  }
+
   bySource(source: string): GatedSandbox | undefined {
     return this.#bySource.get(source);
   }
@@ -161,10 +169,11 @@ export class Gate implements GatedSandboxes {
 
   /** What would become of a connection. */
   async test(policy: CompiledPolicy, { host, port, protocol }: NetworkProbe): Promise<NetworkProbeResult> {
-    const verdictOf = (address: string, name?: string): NetworkVerdict & { address: string } => ({
-      address,
-      ...judge(policy, { address, port, protocol, name }),
-    });
+    const verdictOf = (address: string, name?: string): NetworkVerdict & { address: string } => {
+      const verdict = judge(policy, { address, port, protocol, name });
+      const isOut = verdict.allowed && addressBytes(address)?.length === ipv6Bytes;
+      return { address, ...(isOut ? unchecked("ipv6") : verdict) };
+    };
     if (isIP(host) !== 0) {
       const verdict = verdictOf(host);
       return { allowed: verdict.allowed, addresses: [verdict] };

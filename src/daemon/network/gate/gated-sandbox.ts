@@ -11,6 +11,24 @@ export type Counted = Pick<
   "allowed" | "refused" | "queriesAnswered" | "queriesRefused" | "cut"
 >;
 
+export const nothingCounted: Counted = {
+  allowed: 0,
+  refused: 0,
+  queriesAnswered: 0,
+  queriesRefused: 0,
+  cut: 0,
+};
+
+export function sumOf(one: Counted, other: Counted): Counted {
+  return {
+    allowed: one.allowed + other.allowed,
+    refused: one.refused + other.refused,
+    queriesAnswered: one.queriesAnswered + other.queriesAnswered,
+    queriesRefused: one.queriesRefused + other.queriesRefused,
+    cut: one.cut + other.cut,
+  };
+}
+
 /** A sandbox with a link, as the gate knows it. */
 export interface GatedSandbox {
   readonly id: string;

@@ -56,17 +56,19 @@ export class HttpProxy {
       requestTimeout: 0,
       connectionsCheckingInterval: headersMs / 2,
     });
-    this.#server.on("request", (message, response) => this.#serve(message, response));
+    this.#server.on("request", (message, response) => this.#take(message, response));
     this.#server.on("checkContinue", (message: IncomingMessage, response: ServerResponse) => {
       response.writeContinue();
-      this.#serve(message, response);
+      this.#take(message, response);
     });
     this.#server.on("connect", (message: IncomingMessage, socket: Socket) => {
       const known = this.#flows.get(socket);
       known?.flow.decided("name", unchecked("name_mismatch"), message.url?.replace(/:\d+$/, ""));
       socket.end(`HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n${refusal}`);
     });
-    this.#server.on("clientError", (_error, socket) => {
+    this.#server.on("clientError", (error: Error, socket: Socket) => {
+      // What the parser does not take as one request and nothing else: of a part that nobody has read, too.
+      if (isOfParser(error)) this.#flows.get(socket)?.flow.decided("name", unchecked("malformed"));
       if (!socket.destroyed) socket.destroy();
     });
   }
@@ -84,6 +86,16 @@ export class HttpProxy {
     this.#server.closeAllConnections();
     // Never listens; this ends its timer.
     this.#server.close();
+  }
+
+  /** What is read may be more than what may be written; an error here must not end more than this connection. */
+  #take(message: IncomingMessage, response: ServerResponse): void {
+    try {
+      this.#serve(message, response);
+    } catch {
+      this.#flows.get(message.socket)?.flow.decided("name", unchecked("malformed"));
+      message.socket.destroy();
+    }
   }
 
   #serve(message: IncomingMessage, response: ServerResponse): void {
@@ -123,7 +135,12 @@ export class HttpProxy {
     });
     outgoing.on("close", () => clearTimeout(timer));
     outgoing.on("response", (answer) => {
-      response.writeHead(answer.statusCode ?? 502, answer.statusMessage, passedOn(answer.rawHeaders));
+      try {
+        response.writeHead(answer.statusCode ?? 502, answer.statusMessage, passedOn(answer.rawHeaders));
+      } catch {
+        flow.cut();
+        return;
+      }
       pipeline(answer, response, (error) => {
         // A part of an answer must not look like all of it.
         if (error !== undefined && error !== null) flow.client.destroy();
@@ -158,6 +175,10 @@ function hostOf({ headersDistinct, url }: IncomingMessage): string | undefined {
   if (host === undefined || more.length > 0 || !(url?.startsWith("/") === true || url === "*"))
     return undefined;
   return host.replace(/:\d{1,5}$/, "");
+}
+
+function isOfParser(error: Error): boolean {
+  return "code" in error && typeof error.code === "string" && error.code.startsWith("HPE_");
 }
 
 function passedOn(rawHeaders: readonly string[]): string[] {

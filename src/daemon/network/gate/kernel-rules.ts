@@ -66,6 +66,24 @@ export class KernelRules {
       this.#inForce.set(source, digest);
       this.#retain(digest, Promise.resolve());
     }
+    await this.#collect();
+  }
+
+  /** Removes the chains that an earlier daemon has made and no address leads to. */
+  async #collect(): Promise<void> {
+    const chains = await runProgram("nft", ["list", "chains", "inet"]);
+    const own = chains.split(/^table inet /m).find((table) => table.startsWith(`${this.#table} {`)) ?? "";
+    const left = [...own.matchAll(/^\s*chain ((?:out|in)_([0-9a-f]{16})) \{/gm)].flatMap(
+      ([, chain = "", digest = ""]) => (this.#chains.has(digest) ? [] : [chain]),
+    );
+    if (left.length > 0)
+      await this.#run(left.map((chain) => `delete chain inet ${this.#table} ${chain}`)).catch(
+        () => undefined,
+      );
+  }
+
+  get descriptor(): number {
+    return this.#netlink.descriptor;
   }
 
   /** The addresses for which something is allowed. */

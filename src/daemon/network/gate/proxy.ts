@@ -47,6 +47,8 @@ export class Proxy {
     const proxy = new Proxy(parts);
     proxy.#server.listen({ fd: openTransparentListener(addressBytes(address), port) });
     await once(proxy.#server, "listening");
+    // Of one connection that could not be taken.
+    proxy.#server.on("error", () => undefined);
     return proxy;
   }
 

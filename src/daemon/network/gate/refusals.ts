@@ -1,5 +1,6 @@
 import type { LoggedPacket } from "../../../backends/linux/nf-log.ts";
 import { NfLog } from "../../../backends/linux/nf-log.ts";
+import { formatCidr } from "../../../protocol/cidr.ts";
 import type { NetworkDecision } from "../../../protocol/network-decision.ts";
 import { logPrefix } from "../firewall.ts";
 import { judge } from "../policy/judge.ts";
@@ -17,11 +18,12 @@ const intervalMs = 50;
 /** Packets taken at a look; the kernel keeps a few thousand more. */
 const mostPackets = 1000;
 const packetBytes = 64;
-const ipv4 = 0x0800;
+const etherType = { ipv4: 0x0800, ipv6: 0x86dd } as const;
 const protocolNames: Readonly<Record<number, NetworkDecision["protocol"]>> = {
   1: "icmp",
   6: "tcp",
   17: "udp",
+  58: "icmp",
 };
 
 /** Tells sandboxes' logs what the kernel has refused. */
@@ -37,6 +39,10 @@ export class Refusals {
     this.#timer = setInterval(() => this.#look(), intervalMs);
   }
 
+  get descriptor(): number {
+    return this.#log.descriptor;
+  }
+
   close(): void {
     clearInterval(this.#timer);
     this.#log.close();
@@ -49,12 +55,11 @@ export class Refusals {
 
   #tell(packet: LoggedPacket): void {
     const { sandboxes, linkName } = this.#parts;
-    const read = packet.protocol === ipv4 ? readIpv4(packet.payload) : undefined;
-    const isSpoofed = packet.prefix === logPrefix.spoofed;
-    const sandbox =
-      isSpoofed || read === undefined
-        ? sandboxes.byLink(linkName(packet.link))
-        : sandboxes.bySource(read.source);
+    const read = readPacket(packet);
+    const isIpv6 = packet.protocol === etherType.ipv6;
+    const isSpoofed = packet.prefix === logPrefix.spoofed && !isIpv6;
+    const byAddress = isSpoofed || read === undefined ? undefined : sandboxes.bySource(read.source);
+    const sandbox = byAddress ?? sandboxes.byLink(linkName(packet.link));
     if (sandbox === undefined) return;
     if (read === undefined) {
       sandbox.decided({ stage: "connect", allowed: false, by: unchecked("malformed").by, protocol: "other" });
@@ -62,10 +67,15 @@ export class Refusals {
     }
     const { address, port, protocol } = read;
     const name = sandbox.pins.lastNameOf(address);
+    const by = isIpv6
+      ? unchecked("ipv6").by
+      : isSpoofed
+        ? unchecked("spoofed_source").by
+        : reasonOf(sandbox, read, name);
     sandbox.decided({
       stage: "connect",
       allowed: false,
-      by: isSpoofed ? unchecked("spoofed_source").by : reasonOf(sandbox, read, name),
+      by,
       protocol,
       address,
       ...(port !== undefined && { port }),
@@ -88,6 +98,17 @@ function reasonOf(sandbox: GatedSandbox, { address, port, protocol }: Packet, na
   return verdict.allowed ? unchecked("address_not_resolved").by : verdict.by;
 }
 
+function readPacket({ protocol, payload }: LoggedPacket): Packet | undefined {
+  switch (protocol) {
+    case etherType.ipv4:
+      return readIpv4(payload);
+    case etherType.ipv6:
+      return readIpv6(payload);
+    default:
+      return undefined;
+  }
+}
+
 function readIpv4(bytes: Buffer): Packet | undefined {
   const headerBytes = ((bytes.at(0) ?? 0) & 0xf) * 4;
   if (bytes.length < Math.max(20, headerBytes)) return undefined;
@@ -100,4 +121,16 @@ function readIpv4(bytes: Buffer): Packet | undefined {
     port,
     protocol,
   };
+}
+
+/** Of packets with extension headers, without protocol and port. */
+function readIpv6(bytes: Buffer): Packet | undefined {
+  const headerBytes = 40;
+  if (bytes.length < headerBytes) return undefined;
+  const protocol = protocolNames[bytes.readUInt8(6)] ?? "other";
+  const hasPort = protocol === "tcp" || protocol === "udp";
+  const port = hasPort && bytes.length >= headerBytes + 4 ? bytes.readUInt16BE(headerBytes + 2) : undefined;
+  const text = (at: number) =>
+    formatCidr({ family: 6, bytes: [...bytes.subarray(at, at + 16)], prefixLength: 128 });
+  return { source: text(8), address: text(24), port, protocol };
 }

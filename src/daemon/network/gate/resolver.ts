@@ -40,6 +40,8 @@ export class Resolver {
     this.#parts = parts;
     this.#udp = createSocket({ type: "udp4", recvBufferSize: 1_048_576 });
     this.#udp.on("message", (message, from) => {
+      // Forged: nobody could be answered there.
+      if (from.port === 0) return;
       void this.#answer(message, from.address, true).then((answer) => {
         if (answer !== undefined) this.#udp.send(answer, from.port, from.address, () => undefined);
       });
@@ -56,6 +58,7 @@ export class Resolver {
       resolver.#udp.on("error", () => undefined);
       resolver.#tcp.listen({ port, host: address, backlog: tcpBacklog });
       await once(resolver.#tcp, "listening");
+      resolver.#tcp.on("error", () => undefined);
       return resolver;
     } catch (error) {
       resolver.close();
@@ -136,6 +139,8 @@ export class Resolver {
     }
     this.#connections.set(socket, sandbox);
     socket.setTimeout(idleConnectionMs, () => socket.destroy());
+    const gone = new AbortController();
+    socket.once("close", () => gone.abort());
     try {
       let received = Buffer.alloc(0);
       for await (const chunk of socket) {
@@ -154,7 +159,8 @@ export class Resolver {
           if (answer === undefined) return;
           const header = Buffer.alloc(2);
           header.writeUInt16BE(answer.length);
-          if (!socket.write(Buffer.concat([header, answer]))) await once(socket, "drain");
+          if (!socket.write(Buffer.concat([header, answer])))
+            await once(socket, "drain", { signal: gone.signal });
         }
       }
     } catch {

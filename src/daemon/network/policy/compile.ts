@@ -70,7 +70,7 @@ export function compilePolicy(policy: NetworkPolicy, context: CompileContext): C
     names: new NameTable(domains),
     prefixes: new PrefixTable(cidrs),
     protectedRanges: context.protectedRanges,
-    warnings: sharedHosts(domains),
+    warnings: [...sharedHosts(domains), ...ipv6Openings(cidrs)],
   };
 }
 
@@ -125,6 +125,19 @@ function sharedHosts(domains: readonly DomainTerm[]): string[] {
       const deny = denied.get(term.domain);
       return deny === undefined ? [] : [`'${deny.text}' closes ${term.domain}, which '${term.text}' needs`];
     });
+}
+
+/** Rules that a warning names. */
+const shownRules = 5;
+
+/** Sandboxes have no IPv6, so that its addresses can only be denied. One warning, however many rules there are. */
+function ipv6Openings(cidrs: readonly CidrTerm[]): string[] {
+  const rules = cidrs.filter(({ action, cidr }) => action === "allow" && cidr.family === 6);
+  const texts = [...new Set(rules.map(({ text }) => `'${text}'`))];
+  if (texts.length === 0) return [];
+  const shown = texts.slice(0, shownRules).join(", ");
+  const more = texts.length > shownRules ? ` and ${texts.length - shownRules} more` : "";
+  return [`sandboxes have no IPv6: ${shown}${more} cannot open its addresses`];
 }
 
 function portAlone(port: number): PortRange {

@@ -119,6 +119,15 @@ describe("registries", () => {
     ]);
     expect(compile("+ pypi\n- npm").warnings).toEqual([]);
   });
+
+  test("rules that allow IPv6 addresses are named in one warning, however many there are", () => {
+    expect(compile("+ [2001:db8::]/32\n- [2001:db8::1]\n+ 192.0.2.0/24").warnings).toEqual([
+      "sandboxes have no IPv6: 'allow [2001:db8::]/32' cannot open its addresses",
+    ]);
+    const many = Array.from({ length: 7 }, (_, n) => `+ [2001:db8::${n}]`).join("\n");
+    expect(compile(many).warnings).toEqual([expect.stringMatching(/ and 2 more cannot open/)]);
+    expect(compile("- [2001:db8::]/32").warnings).toEqual([]);
+  });
 });
 
 describe("protected addresses", () => {
