@@ -44,7 +44,7 @@ export async function tracesOf(node: TemporaryNode): Promise<string[]> {
   const links = await readdir("/sys/class/net");
   const tables = (await output("nft", "list", "tables")).split("\n");
   const routes = (await output("ip", "route")).split("\n");
-  const network = node.networkRange.replace(/0\/24$/, "");
+  const network = node.networkRange.replace(/0\.0\/16$/, "");
   const { proxyMark } = firewallOf({ table: node.instance, linkPrefix: "", gateway: "", range: "" });
   const marked = (await output("ip", "rule")).split("\n").concat(await proxyRoutes(proxyMark));
   return [

@@ -96,13 +96,13 @@ test("the host reaches a server in the sandbox", async () => {
 
 test("a sandbox has a loopback, one address, one way out and no IPv6 address", async () => {
   const lease = await acquire(await openNetwork());
+  const { gateway } = lease;
   const inside = (...args: string[]) =>
     output("nsenter", `--net=${lease.netnsPath}`, "ip", "-brief", ...args);
   expect((await inside("-4", "address")).replaceAll(/\s+/g, " ")).toMatch(
     new RegExp(`^lo UNKNOWN 127.0.0.1/8 eth0@\\S+ UP ${lease.address.replaceAll(".", "\\.")}/32 $`),
   );
   expect(await inside("-6", "address", "show", "dev", "eth0")).toBe("");
-  const gateway = node.networkRange.replace("0/24", "1");
   expect((await inside("route")).trim().split(/ *\n/)).toEqual([
     expect.stringContaining(`default via ${gateway} dev eth0`),
     expect.stringContaining(`${gateway} dev eth0`),
@@ -126,7 +126,7 @@ test("root in the sandbox reaches neither the host, nor other sandboxes, nor any
       .filter(({ family, internal }) => family === "IPv4" && !internal)
       .map(({ address }) => address),
   );
-  const gateway = node.networkRange.replace("0/24", "1");
+  const { gateway } = lease;
   // What root with CAP_NET_ADMIN would do.
   const enter = ["nsenter", `--net=${lease.netnsPath}`] as const;
   await output(...enter, "ip", "link", "set", "eth0", "addrgenmode", "eui64");
@@ -161,7 +161,7 @@ test("root in the sandbox reaches neither the host, nor other sandboxes, nor any
 test("a sandbox cannot speak with another's address", async () => {
   const network = await openNetwork();
   const [lease, other] = [await acquire(network), await acquire(network)];
-  const gateway = node.networkRange.replace("0/24", "1");
+  const { gateway } = lease;
   const enter = ["nsenter", `--net=${lease.netnsPath}`] as const;
   await output(...enter, "ip", "address", "add", `${other.address}/32`, "dev", "eth0");
   const before = await output("nft", "list", "chain", "inet", node.instance, "source");
@@ -180,7 +180,7 @@ test("members are unique, and are made as fast as they are taken", async () => {
 });
 
 test("an empty range is said so at once, and serves again when sandboxes have ended", async () => {
-  node = { ...node, networkRange: node.networkRange.replace("/24", "/29") };
+  node = { ...node, networkRange: node.networkRange.replace(/\/\d+$/, "/29") };
   const network = await openNetwork();
   const leases = await Promise.all(Array.from({ length: 5 }, () => acquire(network)));
   await expect(network.acquire(never)).rejects.toMatchObject({ code: "no_capacity" });
@@ -211,13 +211,13 @@ test("closing without sandboxes leaves no link, rule, route or address", async (
 });
 
 test("a range that the node uses is refused, naming the route", async () => {
-  await output("ip", "route", "add", "unreachable", node.networkRange.replace("0/24", "128/25"));
+  await output("ip", "route", "add", "unreachable", node.networkRange.replace("0.0/16", "128.0/17"));
   cleanup.defer(
-    async () => void (await output("ip", "route", "del", node.networkRange.replace("0/24", "128/25"))),
+    async () => void (await output("ip", "route", "del", node.networkRange.replace("0.0/16", "128.0/17"))),
   );
   await expect(SandboxNetwork.open(options())).rejects.toMatchObject({
     code: "address_in_use",
-    message: expect.stringContaining(node.networkRange.replace("0/24", "128/25")),
+    message: expect.stringContaining(node.networkRange.replace("0.0/16", "128.0/17")),
   });
   expect(await output("nft", "list", "tables")).not.toContain(node.instance);
 });

@@ -82,7 +82,7 @@ async function carryOut(attempt: Attempt): Promise<Result> {
     case "tcp":
     case "open": {
       const socket = connect(attempt.port, attempt.host);
-      const { encoding = undefined, whole = false } = attempt.kind === "tcp" ? attempt : {};
+      const { encoding, whole = false } = attempt.kind === "tcp" ? attempt : {};
       socket.write(attempt.send, encoding);
       const result = await listen(socket, whole, encoding);
       socket.on("error", () => undefined);
