@@ -12,6 +12,7 @@ import {
   type ListedLayer,
 } from "./open-layer-store.ts";
 import { listingOf } from "./outcome.ts";
+import type { View } from "./outcome.ts";
 import type { Context } from "./verb.ts";
 import { defineVerb } from "./verb.ts";
 
@@ -31,6 +32,19 @@ interface InspectedLayer extends ListedLayer {
   readonly leasedBy: readonly string[];
 }
 
+const inspectedView: View<InspectedLayer> = {
+  ...layerView,
+  columns: [
+    ...layerView.columns,
+    {
+      title: "USED BY",
+      value: ({ usedBy = [] }) =>
+        usedBy.map(({ node, sandboxes }) => `${node} (${sandboxes.length})`).join(", "),
+    },
+    { title: "LEASED BY", wide: true, value: ({ leasedBy }) => leasedBy.join(", ") },
+  ],
+};
+
 export const layerInspect = defineVerb({
   description:
     "Kind, digests, blobs with their sizes, an image's configuration and source; who uses it: sandboxes by the fleet's word, where one\n" +
@@ -42,6 +56,7 @@ export const layerInspect = defineVerb({
   run: async (context, options, references) => {
     const store = await openStore(context, options.store);
     const { found, failures } = await selectLayers(store, references);
+    if (found.length === 0) return { type: "listing", listing: listingOf(inspectedView, []), failures };
     const look = await usesIn(context, store);
     const published = await store.references.list();
     const rows: InspectedLayer[] = [];
@@ -60,7 +75,7 @@ export const layerInspect = defineVerb({
         failures.push(error);
       }
     }
-    return { type: "listing", listing: listingOf(layerView, rows), failures };
+    return { type: "listing", listing: listingOf(inspectedView, rows), failures };
   },
 });
 

@@ -183,6 +183,21 @@ test("on a terminal run says how far the import has got, elsewhere and with -q n
   ]);
 });
 
+test("a Ctrl-C while the image is being imported ends run, whatever the registry does", async () => {
+  const { host } = await slowRegistry();
+  const running = fleet.spawn(["run", `${host}/app:1`, "--", "true"]);
+  const ended = once(running, "exit");
+  await using client = await fleet.client();
+  const pending = async () => (await client.list({ state: ["pending"] })).items;
+  await expect
+    .poll(async () => (await pending()).map(({ info }) => info.progress))
+    .toEqual([expect.stringContaining("fetching")]);
+  running.kill("SIGINT");
+  expect(await ended).toEqual([130, null]);
+  // the fleet would give it up by itself, half a minute later
+  for (const sandbox of await pending()) await sandbox.remove();
+});
+
 test("a store that is misspelt, or an object store, is not taken for an empty one, and nothing is made", async () => {
   const missing = join(directory, "misspelt");
   for (const [given, code, expected] of [
