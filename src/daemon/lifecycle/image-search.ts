@@ -98,7 +98,7 @@ export class ImageSearch {
     if (backend?.findImage === undefined) return undefined;
     const runsThere = engine !== "runc" && (backend.capabilities.composes || !isComposed(this.#spec));
     if (!runsThere && this.#importer === undefined) {
-      this.#looked.push(`no Docker daemon (${this.#cannotImport})`);
+      this.#looked.push("no Docker daemon (its image would have to be imported)");
       return undefined;
     }
     try {
@@ -182,7 +182,7 @@ export class ImageSearch {
   get #cannotImport(): string {
     return this.#runc === undefined
       ? "this node does not offer runc"
-      : "the layer store can only be read: import the image into a store elsewhere and publish that";
+      : "the layer store can only be read: import the image elsewhere and publish it there";
   }
 
   get #runc(): Backend | undefined {

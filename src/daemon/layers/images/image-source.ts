@@ -1,5 +1,6 @@
+import { existsSync } from "node:fs";
 import { stat } from "node:fs/promises";
-import { resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { DSecError } from "../../../protocol/errors.ts";
 import { runProgram } from "../../resources/program.ts";
 import { formatReference, parseImageReference, type LayerReference } from "../reference.ts";
@@ -66,6 +67,11 @@ async function fileSource(
   });
   if (transport === "oci" ? !found.isDirectory() : !found.isFile())
     throw new DSecError("invalid_argument", `'${given}' is no ${transport === "oci" ? "directory" : "file"}`);
+  if (transport === "oci" && !existsSync(join(path, "index.json")))
+    throw new DSecError(
+      "invalid_argument",
+      `'${given}' is no OCI layout; a plain tree becomes a layer with: dsec layer build NAME --from ${given}`,
+    );
   // skopeo takes the rest for a name
   if (path.includes(":")) throw new DSecError("invalid_argument", `the path '${path}' must not contain ':'`);
   return { type: "file", transport, path, name };

@@ -108,7 +108,7 @@ const explanations: readonly (readonly [said: RegExp, code: ErrorCode, message: 
       (what) => `the registry refuses to hand out ${what}; docker login, or --authfile, gives credentials`,
     ],
     [
-      /manifest unknown|name unknown|not ?found|no such image|does not exist|no image found|status(?: code)?:? 404/i,
+      /manifest unknown|name unknown|not ?found|no such image|does not exist|no image found|no descriptor found|status(?: code)?:? 404/i,
       "image_not_found",
       (what) => `there is no image ${what}`,
     ],
@@ -123,7 +123,7 @@ const explanations: readonly (readonly [said: RegExp, code: ErrorCode, message: 
       (what) => `the registry of ${what} cannot be reached`,
     ],
     [
-      /invalid character|unexpected end of JSON|tar header|invalid tar|missing item/i,
+      /invalid character|unexpected end of JSON|tar header|invalid tar|missing item|index\.json: no such file/i,
       "image_invalid",
       (what) => `${what} is damaged`,
     ],

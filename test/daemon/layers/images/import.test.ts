@@ -356,6 +356,21 @@ test("a work area or a store that is full says disk_full, and nothing is half-pu
   await expectNothing();
 });
 
+test("a folder that is no layout, an archive that is none, and a name that neither has are told apart", async () => {
+  await writeLayout(layout, { layers: [[file("one")]] });
+  const archive = join(node.directory, "plain.tar");
+  await writeFile(archive, tarOf([file("one")]));
+  await mkdir(join(node.directory, "plain"));
+  for (const [source, code] of [
+    [join(node.directory, "plain"), "invalid_argument"],
+    [archive, "invalid_argument"],
+    [`oci-archive:${archive}`, "image_invalid"],
+    [`oci:${layout}:none`, "image_not_found"],
+  ])
+    await expect(importOf({ source: source ?? "", name: "none:1" })).rejects.toMatchObject({ code });
+  await expectNothing();
+});
+
 test("a store that can only be read takes neither images nor layers, and says so", async () => {
   await writeLayout(layout, { layers: [[file("one")]] });
   const readOnly = 1;
