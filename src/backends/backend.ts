@@ -23,8 +23,11 @@ export interface BackendCapabilities {
   readonly root: "prepared" | "image" | "none";
   /** Whether a workspace and toolkits can lie over the image. Without a root (`none`) they are taken and, like the image, not read. */
   readonly composes: boolean;
-  /** `prepared`: the daemon hands over a network namespace; `own`: the backend makes one; `none`. */
-  readonly network: "prepared" | "own" | "none";
+  /**
+   * `prepared`: the daemon hands over a network namespace; `joined`: the backend makes one with nothing but loopback, into which the daemon puts
+   * a link ({@link PreparedLink}); `own`: the backend makes one that stays so; `none`.
+   */
+  readonly network: "prepared" | "joined" | "own" | "none";
   /** Whether the disk limit is enforced (by the prepared root or by the backend). */
   readonly diskLimit: boolean;
   /** Fields of {@link Limits} that {@link Running.update} can change. */
@@ -63,12 +66,26 @@ export interface PreparedNetwork {
   readonly nameServer: string;
 }
 
+/** A link that is not there yet. What it may carry is in force. */
+export interface PreparedLink extends Pick<PreparedNetwork, "address" | "nameServer"> {
+  /**
+   * Puts the sandbox's end into a network namespace and sets it up. To be called before anything untrusted runs there.
+   *
+   * @param namespace descriptor, which stays the caller's
+   * @throws DSecError `backend_unavailable`; no link is left
+   */
+  join(namespace: number): Promise<void>;
+}
+
 export interface StartRequest {
   readonly id: string;
   readonly hostname: string;
   readonly env: Readonly<Record<string, string>>;
   readonly root: PreparedRoot;
+  /** For backends whose network is `prepared`. */
   readonly network?: PreparedNetwork;
+  /** For backends whose network is `joined`. */
+  readonly link?: PreparedLink;
   readonly limits: Limits;
   readonly simulation?: Simulation;
 }

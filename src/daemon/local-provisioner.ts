@@ -11,6 +11,7 @@ import { ImageConfig } from "./layers/images/image-manifest.ts";
 import { LayerMounts } from "./layers/layer-mounts.ts";
 import { NodeLayers } from "./layers/node-layers.ts";
 import { OverlayRoots } from "./layers/overlay-root.ts";
+import { JoinedLinks, JoinedRecord } from "./network/joined-links.ts";
 import { SandboxGate } from "./network/sandbox-gate.ts";
 import { SandboxNetwork, type NetworkLease } from "./network/sandbox-network.ts";
 import type { SandboxPolicies } from "./network/sandbox-policies.ts";
@@ -44,6 +45,8 @@ export interface LocalProvisionerOptions {
 interface Networking {
   readonly network: SandboxNetwork;
   readonly gate: SandboxGate;
+  /** Of sandboxes that have nothing else from here. */
+  readonly joined: JoinedLinks;
 }
 
 const SandboxRecord = z.object({
@@ -192,7 +195,13 @@ export class LocalProvisioner implements Provisioner {
     }
   }
 
+  async link(id: string, signal: AbortSignal): Promise<PreparedSandbox> {
+    return need(this.#network).joined.prepare(id, signal);
+  }
+
   async adopt(id: string, record: Json): Promise<PreparedSandbox> {
+    const joined = JoinedRecord.safeParse(record);
+    if (joined.success) return need(this.#network).joined.adopt(id, joined.data);
     const parsed = SandboxRecord.parse(record);
     const [mounts, roots, scratch] = [need(this.#layers), need(this.#roots), need(this.#scratch)];
     if (this.#held.has(id)) throw new DSecError("conflict", `${id} is prepared already`);
@@ -238,7 +247,8 @@ export class LocalProvisioner implements Provisioner {
       }
     }
     if ("value" in this.#network) {
-      const { network, gate } = this.#network.value;
+      const { network, gate, joined } = this.#network.value;
+      for (const link of joined.sweep(keep)) links.add(link);
       const swept = await network.sweep(links, signal);
       await gate.reconcile();
       removed.push(...swept.map((name) => ({ kind: "link", name })));
@@ -271,10 +281,13 @@ export class LocalProvisioner implements Provisioner {
   /** Where no sandbox is left, nothing stays mounted and no rule in force; else all that they need stays. */
   async close(): Promise<void> {
     const scratch = "value" in this.#scratch ? this.#scratch.value : undefined;
-    const everything = this.#held.size === 0 && ((await scratch?.list()) ?? []).length === 0;
+    const joined = "value" in this.#network ? this.#network.value.joined : undefined;
+    const everything =
+      this.#held.size === 0 && (joined?.isEmpty ?? true) && ((await scratch?.list()) ?? []).length === 0;
     if ("value" in this.#network) {
       await this.#network.value.gate.close();
       await this.#network.value.network.close({ everything });
+      if (everything) joined?.close();
     }
     if (everything && "value" in this.#layers) await this.#layers.value.close();
     await this.#store.close(everything);
@@ -354,7 +367,7 @@ async function openNetwork(runDir: string, options: LocalProvisionerOptions): Pr
   try {
     const { firewall } = network;
     const gate = await SandboxGate.open({ firewall, nameServers, interrupted, random: Math.random });
-    return { network, gate };
+    return { network, gate, joined: new JoinedLinks(network, gate, join(runDir, "links")) };
   } catch (error) {
     await network.close({ everything: false });
     throw error;

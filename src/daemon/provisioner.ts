@@ -2,7 +2,7 @@
  * What the daemon prepares for a sandbox before a backend starts it: layers, scratch with a hard limit, the composed root and
  * a network namespace. Implemented by {@link LocalProvisioner}; fakes of it have no place in tests.
  */
-import type { Json, PreparedNetwork, PreparedRoot } from "../backends/backend.ts";
+import type { Json, PreparedLink, PreparedNetwork, PreparedRoot } from "../backends/backend.ts";
 import type { NodeLayer } from "../protocol/layer.ts";
 import type { ImageConfig } from "./layers/images/image-manifest.ts";
 import type { LayerKind } from "../protocol/sandbox.ts";
@@ -30,6 +30,8 @@ export interface PreparedSandbox {
   /** Of the image it was prepared from. */
   readonly config: ImageConfig;
   readonly network?: PreparedNetwork;
+  /** Of one that was prepared by {@link Provisioner.link}. */
+  readonly link?: PreparedLink;
   /** To be called once the backend has started: unmounts the root from the daemon's view and lets go of the namespace; both live on with the sandbox. */
   started(): Promise<void>;
   /** Whether a large file is better written past the page cache. */
@@ -55,6 +57,12 @@ export interface Provisioner {
     options: { diskBytes: number; network: boolean },
     signal: AbortSignal,
   ): Promise<PreparedSandbox>;
+  /**
+   * A link alone, for a backend that has roots and network namespaces of its own.
+   * @throws DSecError `no_capacity`, `backend_unavailable`, `cancelled`; nothing is left behind
+   */
+  link(id: string, signal: AbortSignal): Promise<PreparedSandbox>;
+  /** What {@link prepare} or {@link link} made. */
   adopt(id: string, record: Json): Promise<PreparedSandbox>;
   /** Removes what is left of sandboxes not in `keep`; returns what it removed, by kind. Bounded, in the background. */
   sweep(

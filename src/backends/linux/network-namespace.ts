@@ -41,6 +41,21 @@ export function inNewNetworkNamespace<T>(home: number, work: () => T): T {
   }
 }
 
+/**
+ * Runs `work` in a network namespace; the thread is back in `home` afterwards.
+ *
+ * @param home descriptor of the namespace that the thread is in
+ * @throws LinuxError
+ */
+export function inNetworkNamespace<T>(home: number, namespace: number, work: () => T): T {
+  setnsFunction(namespace, newNetwork);
+  try {
+    return work();
+  } finally {
+    setnsFunction(home, newNetwork);
+  }
+}
+
 /** The number of a link in the thread's namespace; 0 when there is none of that name. */
 export function linkIndex(name: string): number {
   return indexFunction(name);

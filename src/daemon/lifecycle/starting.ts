@@ -4,7 +4,7 @@ import { DSecError } from "../../protocol/errors.ts";
 import { ExecSpec } from "../../protocol/exec.ts";
 import { nodeOfSandboxId } from "../../protocol/names.ts";
 import { fromProblem, toProblem } from "../../protocol/problem-codec.ts";
-import type { Placement, SandboxSpec } from "../../protocol/sandbox.ts";
+import type { Placement } from "../../protocol/sandbox.ts";
 import type { Clock } from "../clock.ts";
 import { defaultDirectory } from "../exec/exec-defaults.ts";
 import type { Execs } from "../exec/execs.ts";
@@ -35,7 +35,7 @@ export interface StartingParts extends ImageSources {
   readonly sweep: Pick<LeakSweep, "leaked">;
   readonly policyBook: Pick<PolicyBook, "source">;
   readonly policyChanges: Pick<PolicyChanges, "first">;
-  readonly enforcement: Pick<PolicyEnforcement, "check" | "begin" | "end">;
+  readonly enforcement: Pick<PolicyEnforcement, "check" | "begin" | "end" | "of">;
   /** Undefined where sandboxes trust what their image does. */
   readonly trust: SandboxTrust | undefined;
   /** @throws DSecError the refusal */
@@ -165,6 +165,8 @@ export class Starting {
         { diskBytes: limitsOf(spec).diskBytes, network: backend.capabilities.network === "prepared" },
         signal,
       );
+    else if (backend.capabilities.network === "joined" && this.#parts.enforcement.of(backend) !== undefined)
+      entry.prepared = await this.#parts.provisioner?.link(id, signal);
     const running = await backend.start(startRequest(entry, backend), signal);
     try {
       // Before anything runs in it that would already have read them.
@@ -251,16 +253,18 @@ function startRequest(entry: SandboxEntry, backend: Backend): StartRequest {
     id,
     hostname: spec.hostname ?? spec.name ?? id,
     env: spec.env,
-    root: entry.prepared?.root ?? rootOf(backend, spec),
+    root: rootOf(entry, backend),
     limits: limitsOf(spec),
     ...(entry.prepared?.network === undefined ? {} : { network: entry.prepared.network }),
+    ...(entry.prepared?.link === undefined ? {} : { link: entry.prepared.link }),
     ...(spec.simulation === undefined ? {} : { simulation: spec.simulation }),
   };
 }
 
-function rootOf(backend: Backend, spec: SandboxSpec): StartRequest["root"] {
-  const { image: reference, pull } = spec;
-  return backend.capabilities.root === "image" ? { type: "image", reference, pull } : { type: "none" };
+function rootOf({ prepared, record }: SandboxEntry, { capabilities }: Backend): StartRequest["root"] {
+  const { image: reference, pull } = record.spec;
+  if (capabilities.root === "image") return { type: "image", reference, pull };
+  return prepared?.root ?? { type: "none" };
 }
 
 function beginChanges({

@@ -53,6 +53,11 @@ export class NamespaceMaker {
     return answer.made ?? [];
   }
 
+  /** Connects a namespace that is there; a link is left only where it is set up whole. @param namespace descriptor */
+  async join(plan: NamespacePlan, namespace: number): Promise<void> {
+    await this.#ask({ type: "join", gateway: this.#range.gateway, plan, namespace });
+  }
+
   /** Removes links, and so what connects the namespaces behind them. Those that are gone are no error. */
   async deleteLinks(links: readonly string[]): Promise<void> {
     await this.#ask({ type: "delete", links });

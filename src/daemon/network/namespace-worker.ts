@@ -21,6 +21,7 @@ import {
 } from "../../backends/linux/netlink.ts";
 import type { NetlinkSocket } from "../../backends/linux/netlink-socket.ts";
 import {
+  inNetworkNamespace,
   inNewNetworkNamespace,
   linkIndex,
   openNetworkNamespace,
@@ -44,6 +45,13 @@ export type WorkerRequest =
       readonly proxyMark: number;
     }
   | { readonly type: "make"; readonly gateway: string; readonly plans: readonly NamespacePlan[] }
+  /** `namespace`: a descriptor of one that is there, with nothing but loopback. */
+  | {
+      readonly type: "join";
+      readonly gateway: string;
+      readonly plan: NamespacePlan;
+      readonly namespace: number;
+    }
   | { readonly type: "delete"; readonly links: readonly string[] };
 
 interface Failure {
@@ -74,21 +82,26 @@ function macsOf(address: Buffer): { host: Buffer; inside: Buffer } {
   };
 }
 
-function makeNamespace(home: number, host: NetlinkSocket, plan: NamespacePlan, gateway: Buffer): number {
+/** The namespace of the calling thread, and how to do something in another. */
+interface Passage {
+  readonly home: number;
+  readonly enter: <T>(work: () => T) => T;
+}
+
+/** Makes a link between home and the other namespace, and sets up both ends. */
+function connect({ home, enter }: Passage, host: NetlinkSocket, plan: NamespacePlan, gateway: Buffer): void {
   const address = addressBytes(plan.address);
   const mac = macsOf(address);
-  let fd: number | undefined;
   let inside: NetlinkSocket | undefined;
   try {
-    const insideIndex = inNewNetworkNamespace(home, () => {
+    const insideIndex = enter(() => {
       inside = openRouteSocket();
-      fd = openNetworkNamespace();
       inside.request(
         newVethPair({ name: insideName, mac: mac.inside }, { name: plan.link, mac: mac.host }, home),
       );
       return linkIndex(insideName);
     });
-    if (inside === undefined || fd === undefined) throw new Error("no namespace was made");
+    if (inside === undefined) throw new Error("the namespace was not entered");
     inside.request(
       linkUp(loopback, { arp: true }),
       configureLink(insideIndex, { forwarding: false }),
@@ -105,13 +118,41 @@ function makeNamespace(home: number, host: NetlinkSocket, plan: NamespacePlan, g
       newRoute({ destination: address, prefixLength: 32, link: hostIndex, source: gateway }),
       permanentNeighbour(hostIndex, address, mac.inside),
     );
+  } finally {
+    inside?.close();
+  }
+}
+
+function makeNamespace(home: number, host: NetlinkSocket, plan: NamespacePlan, gateway: Buffer): number {
+  let fd: number | undefined;
+  const enter = <T>(work: () => T): T =>
+    inNewNetworkNamespace(home, () => {
+      fd = openNetworkNamespace();
+      return work();
+    });
+  try {
+    connect({ home, enter }, host, plan, gateway);
+    if (fd === undefined) throw new Error("no namespace was made");
     return fd;
   } catch (error) {
     // With its last descriptor the namespace goes, and with it the link.
     if (fd !== undefined) closeDescriptor(fd);
     throw error;
-  } finally {
-    inside?.close();
+  }
+}
+
+function joinNamespace(
+  home: number,
+  host: NetlinkSocket,
+  { plan, namespace, gateway }: Extract<WorkerRequest, { type: "join" }>,
+): void {
+  const enter = <T>(work: () => T): T => inNetworkNamespace(home, namespace, work);
+  try {
+    connect({ home, enter }, host, plan, addressBytes(gateway));
+  } catch (error) {
+    // A link of that name that was there before is another's.
+    if (!isErrno(error, "EEXIST")) ignoring(["ENODEV"], () => host.request(deleteLink(plan.link)));
+    throw error;
   }
 }
 
@@ -151,6 +192,9 @@ function carryOut(home: number, host: NetlinkSocket, request: WorkerRequest): Wo
         }),
       };
     }
+    case "join":
+      joinNamespace(home, host, request);
+      return {};
     case "delete":
       for (const link of request.links) ignoring(["ENODEV"], () => host.request(deleteLink(link)));
       return {};

@@ -84,7 +84,7 @@ export class SandboxGate implements SandboxPolicies {
   }
 
   enforces({ network }: BackendCapabilities): boolean {
-    return network === "prepared";
+    return network === "prepared" || network === "joined";
   }
 
   async set(sandbox: string, policy: CompiledPolicy): Promise<PolicyEffect> {

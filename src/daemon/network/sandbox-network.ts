@@ -25,7 +25,7 @@ export interface NetworkOptions {
 
 /** A sandbox's connection to its node. */
 export interface NetworkLease {
-  /** Valid until {@link detach}. */
+  /** Valid until {@link detach}; empty where the namespace is not the daemon's. */
   readonly netnsPath: string;
   readonly address: string;
   /** The node's address, as the sandbox reaches it. */
@@ -118,6 +118,27 @@ export class SandboxNetwork {
   async acquire(signal: AbortSignal): Promise<NetworkLease> {
     const member = await this.#pool.take(signal);
     return this.#lease(member.number, member.fd);
+  }
+
+  /** An address, and the name of a link that {@link join} makes. @throws DSecError `no_capacity` */
+  reserve(): NetworkLease {
+    for (;;) {
+      const number = this.#addresses.take();
+      const lease = this.#lease(number, undefined);
+      if (!existsSync(join(linkDirectory, lease.link))) return lease;
+      // A sandbox of an earlier daemon has it. Allocation passes it over from now on, until it is gone.
+      lease.release();
+    }
+  }
+
+  /** Makes the link of a reservation, into a namespace that is there. @param namespace descriptor @throws DSecError `backend_unavailable`; no link is left */
+  async join({ link, address }: NetworkLease, namespace: number): Promise<void> {
+    await this.#maker.join({ link, address }, namespace);
+  }
+
+  /** Removes a link that {@link join} made: its namespace may outlive the sandbox. Idempotent. */
+  async disconnect({ link }: NetworkLease): Promise<void> {
+    await this.#maker.deleteLinks([link]);
   }
 
   /** Takes up the connection of a sandbox that an earlier daemon made; undefined when the link is none of this instance's. */

@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -92,6 +93,28 @@ test("a missing socket, one that nobody listens on, and one that says nonsense a
     code: "backend_unavailable",
   });
   expect(await makeBackend({ socketPath: missing }).sweep(new Set(), never)).toEqual([]);
+});
+
+/** Stands between a client and the Docker daemon, which then seems to be that of another machine. */
+async function elsewhere(): Promise<string> {
+  const path = join(await temporaryDirectory(), "elsewhere.sock");
+  const server = createHttpServer(async (asked, answer) => {
+    const info: unknown = asked.url?.endsWith("/info") ? await docker.info() : await docker.version();
+    answer.setHeader("Content-Type", "application/json");
+    answer.end(JSON.stringify({ ...Object(info), Name: "another-machine" }));
+  }).listen(path);
+  await once(server, "listening");
+  scope.defer(() => new Promise<void>((resolve) => server.close(() => resolve())));
+  return path;
+}
+
+test("containers can be given a network where their Docker daemon is on this machine, and only there", async () => {
+  const here = makeBackend();
+  expect((await here.probe(never)).works).toBe(true);
+  expect(here.capabilities.network).toBe("joined");
+  const there = makeBackend({ socketPath: await elsewhere() });
+  expect((await there.probe(never)).works).toBe(true);
+  expect(there.capabilities.network).toBe("own");
 });
 
 test("an agent that has not been built is a finding with the command that mends it", async () => {

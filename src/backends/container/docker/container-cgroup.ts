@@ -25,6 +25,11 @@ export function containerCgroup(containerId: string, pid: number): Cgroup | unde
   return unified === undefined || mount === undefined ? undefined : new CgroupV2(unified.path, mount.target);
 }
 
+/** Whether a process is one of the container's. */
+export function isInContainer(containerId: string, pid: number): boolean {
+  return readMemberships(pid).some(({ path }) => path.includes(containerId));
+}
+
 /** Docker may put a container below its own group, which differs from hierarchy to hierarchy: only the last name is the same. */
 function versionOne(memberships: readonly Membership[], mounts: readonly MountInfo[]): Cgroup | undefined {
   const controllers = new Map<string, string>();

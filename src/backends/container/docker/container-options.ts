@@ -51,13 +51,14 @@ export function containerOptions(
     // The agent must outlive the attach connection: its stdin stays open when a daemon goes.
     OpenStdin: true,
     StdinOnce: false,
-    HostConfig: hostConfig(request.limits, options),
+    HostConfig: { ...hostConfig(request.limits, options), ...nameOptions(request) },
   };
 }
 
 function hostConfig(limits: Limits, options: ContainerOptions): HostConfig {
   return {
     ...resourceOptions(limits),
+    // Never one of Docker's own networks: what leads out of the sandbox is the link that the daemon puts into it.
     NetworkMode: "none",
     CapDrop: ["ALL"],
     CapAdd: capabilities,
@@ -76,6 +77,12 @@ function hostConfig(limits: Limits, options: ContainerOptions): HostConfig {
           Mounts: [{ Type: "bind", Source: options.agentMount, Target: agentPathInside, ReadOnly: true }],
         }),
   };
+}
+
+/** What /etc/resolv.conf and /etc/hosts say, which Docker writes. "." is Docker's word for no search domains. */
+function nameOptions({ hostname, link }: StartRequest): Pick<HostConfig, "Dns" | "DnsSearch" | "ExtraHosts"> {
+  if (link === undefined) return {};
+  return { Dns: [link.nameServer], DnsSearch: ["."], ExtraHosts: [`${hostname}:${link.address}`] };
 }
 
 /** Docker's resource fields, of a creation and of an update alike. A quota can be taken away again, NanoCpus cannot. */

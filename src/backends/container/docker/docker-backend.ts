@@ -1,13 +1,16 @@
+import { closeSync } from "node:fs";
 import Docker from "dockerode";
 import type { ContainerInspectInfo } from "dockerode";
 import { AgentConnection } from "../../../agent/connection.ts";
 import { DSecError } from "../../../protocol/errors.ts";
 import type { BackendReport } from "../../../protocol/node.ts";
-import type { Backend, BackendCapabilities, Json, StartRequest } from "../../backend.ts";
+import type { Backend, BackendCapabilities, Json, PreparedLink, StartRequest } from "../../backend.ts";
 import { startAborted } from "../../start-aborted.ts";
+import { abortable } from "./abortable.ts";
 import { agentArchive } from "./agent-archive.ts";
 import { attach, reattach } from "./agent-link.ts";
 import type { AttachStream } from "./attach-stream.ts";
+import { openContainerNetwork } from "./container-network.ts";
 import { containerName, containerOptions, labels } from "./container-options.ts";
 import { removeContainer } from "./container-removal.ts";
 import { asDSecError, connectionCode, statusOf } from "./docker-error.ts";
@@ -28,6 +31,15 @@ export interface DockerBackendOptions {
   readonly socketPath?: string;
 }
 
+const capabilities = {
+  root: "image",
+  composes: false,
+  diskLimit: false,
+  updates: new Set(["memoryBytes", "cpus", "cpuLimit", "pids"]),
+  adopts: true,
+  realProcesses: true,
+} as const satisfies Partial<BackendCapabilities>;
+
 /** Removals of leftovers at a time. */
 const sweepConcurrency = 4;
 
@@ -35,15 +47,6 @@ const sweepConcurrency = 4;
 export class DockerBackend implements Backend {
   readonly kind = "container";
   readonly engine = "docker";
-  readonly capabilities: BackendCapabilities = {
-    root: "image",
-    composes: false,
-    network: "own",
-    diskLimit: false,
-    updates: new Set(["memoryBytes", "cpus", "cpuLimit", "pids"]),
-    adopts: true,
-    realProcesses: true,
-  };
   readonly #options: DockerBackendOptions;
   readonly #docker: Docker;
   readonly #images: ImageStore;
@@ -51,6 +54,8 @@ export class DockerBackend implements Backend {
   readonly #starting = new Set<string>();
   #machine: Promise<DockerMachine> | undefined;
   #mountable = true;
+  /** False once it is known that the containers' network namespaces cannot be reached from here. */
+  #joinable = true;
 
   constructor(options: DockerBackendOptions) {
     this.#options = options;
@@ -60,13 +65,22 @@ export class DockerBackend implements Backend {
     this.#images = new ImageStore(this.#docker);
   }
 
+  /** Until the Docker daemon has been asked, it is taken to be on this machine. */
+  get capabilities(): BackendCapabilities {
+    return { ...capabilities, network: this.#joinable ? "joined" : "own" };
+  }
+
   async probe(signal: AbortSignal): Promise<BackendReport> {
+    // What fails here is what the report says.
+    await abortable(this.#examineMachine(), signal).catch(() => undefined);
     const address = this.#options.socketPath ?? process.env["DOCKER_HOST"] ?? "/var/run/docker.sock";
     return probeDocker({ docker: this.#docker, address, agentPath: this.#options.agentPath }, signal);
   }
 
   async findImage(reference: string, signal: AbortSignal): Promise<{ readonly digest: string } | undefined> {
     const image = await this.#images.find(reference, signal);
+    // Before a policy is judged by what the containers can have. What fails here fails again at the start.
+    await abortable(this.#examineMachine(), signal).catch(() => undefined);
     return image === undefined ? undefined : { digest: image.id };
   }
 
@@ -154,9 +168,12 @@ export class DockerBackend implements Backend {
       signal.throwIfAborted();
       await container.start();
       const guest = await AgentConnection.open(stream, { resync: false, signal });
+      if (request.link !== undefined) await this.#join(container, request.link);
+      signal.throwIfAborted();
       const record: DockerRecord = {
         containerId: container.id,
         class: request.limits.class,
+        ...(request.link !== undefined && { address: request.link.address }),
         imageDefaults: image.defaults,
       };
       return await this.#hold(request.id, record, stream, guest);
@@ -171,6 +188,26 @@ export class DockerBackend implements Backend {
       throw said === ""
         ? error
         : new DSecError("start_failed", `the agent did not start: ${said}`, { cause: error });
+    }
+  }
+
+  /** Nothing but the agent runs in the container yet. @throws DSecError `backend_unavailable` */
+  async #join(container: Docker.Container, link: PreparedLink): Promise<void> {
+    const { State } = await container.inspect();
+    const namespace = this.#joinable ? openContainerNetwork(container.id, State.Pid) : undefined;
+    if (namespace === undefined) {
+      const { State: now } = await container.inspect();
+      if (!now.Running) throw new DSecError("start_failed", `the agent ended with exit code ${now.ExitCode}`);
+      this.#joinable = false;
+      throw new DSecError(
+        "backend_unavailable",
+        "the Docker daemon's containers cannot be seen from here, so they can have no network: try again without",
+      );
+    }
+    try {
+      await link.join(namespace);
+    } finally {
+      closeSync(namespace);
     }
   }
 
@@ -217,7 +254,9 @@ export class DockerBackend implements Backend {
   async #examineMachine(): Promise<DockerMachine> {
     this.#machine ??= examineMachine(this.#docker);
     try {
-      return await this.#machine;
+      const machine = await this.#machine;
+      if (!machine.here) this.#joinable = false;
+      return machine;
     } catch (error) {
       this.#machine = undefined;
       throw error;

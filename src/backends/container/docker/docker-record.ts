@@ -5,6 +5,8 @@ import { ResourceClass } from "../../../protocol/sandbox.ts";
 export const DockerRecord = z.object({
   containerId: z.string(),
   class: ResourceClass,
+  /** Of the link that the daemon put into it; records of earlier versions have none. */
+  address: z.string().exactOptional(),
   /** Kept here, since the image may be removed while the sandbox runs. */
   imageDefaults: z.object({
     env: z.record(z.string(), z.string()),

@@ -33,6 +33,7 @@ export class DockerSandbox implements Running {
   readonly record: DockerRecord;
   readonly guest: AgentConnection;
   readonly imageDefaults: ImageDefaults;
+  readonly address?: string;
   readonly ended: Promise<BackendEnd>;
   readonly #parts: DockerSandboxParts;
   readonly #container: Docker.Container;
@@ -47,6 +48,7 @@ export class DockerSandbox implements Running {
     this.record = parts.record;
     this.guest = parts.guest;
     this.imageDefaults = parts.record.imageDefaults;
+    if (parts.record.address !== undefined) this.address = parts.record.address;
     const ended = Promise.withResolvers<BackendEnd>();
     this.ended = ended.promise;
     void parts.guest.closed.then(async () => {
