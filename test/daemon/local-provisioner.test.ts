@@ -1,6 +1,5 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, openSync } from "node:fs";
 import { chown, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -267,70 +266,6 @@ test("a new daemon takes up what a killed one left, and sweeps only what nobody 
   }
   await Promise.all([adopted.release(), adoptedLater.release(), own.release()]);
   expect(await perSandbox()).toEqual([]);
-});
-
-/** Stands for a backend's container: a network namespace that is not the daemon's, with nothing but loopback. */
-async function startNamespace(): Promise<{ enter: string; fd: number }> {
-  const child = spawn("unshare", ["--net", "sh", "-c", "echo up; exec sleep 1000"], {
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  const ended = once(child, "close");
-  await once(child.stdout, "data");
-  const enter = `--net=/proc/${child.pid}/ns/net`;
-  const fd = openSync(`/proc/${child.pid}/ns/net`, "r");
-  cleanup.defer(async () => {
-    closeSync(fd);
-    child.kill("SIGKILL");
-    await ended;
-  });
-  return { enter, fd };
-}
-
-test("a link is put into a namespace that is there, and taken out of it though the namespace goes on", async () => {
-  const prepared = await provisioner.link("n-linked", never);
-  cleanup.defer(() => prepared.release());
-  await expect(provisioner.link("n-linked", never)).rejects.toMatchObject({ code: "conflict" });
-  const { enter, fd } = await startNamespace();
-  await prepared.link?.join(fd);
-  const { address } = prepared.link ?? {};
-  expect(await output("nsenter", enter, "ip", "-4", "-brief", "addr")).toContain(`${address}/32`);
-  expect(await output("ping", "-c", "1", "-W", "5", address ?? "")).toContain("1 received");
-  await prepared.release();
-  await prepared.release();
-  expect(await output("nsenter", enter, "ip", "-brief", "link")).not.toContain("eth0");
-  expect((await tracesOf(node)).join("\n")).not.toContain(`${address} dev`);
-});
-
-test("a link that cannot be made is an error, and leaves nothing", async () => {
-  const prepared = await provisioner.link("n-linked", never);
-  cleanup.defer(() => prepared.release());
-  const { enter, fd } = await startNamespace();
-  await output("nsenter", enter, "ip", "link", "add", "eth0", "type", "dummy");
-  await expect(prepared.link?.join(fd)).rejects.toMatchObject({ code: "backend_unavailable" });
-  const { joinedLink } = prepared.record as { joinedLink: string };
-  expect(await tracesOf(node)).not.toContain(`link ${joinedLink}`);
-});
-
-test("links of sandboxes that go on outlive a daemon; those that nobody has are swept", async () => {
-  const [kept, lost] = [await provisioner.link("n-kept", never), await provisioner.link("n-lost", never)];
-  const namespaces = [await startNamespace(), await startNamespace()] as const;
-  await kept.link?.join(namespaces[0].fd);
-  await lost.link?.join(namespaces[1].fd);
-  await provisioner.close();
-  provisioner = await LocalProvisioner.open(node);
-  const adopted = await provisioner.adopt("n-kept", kept.record);
-  cleanup.defer(() => adopted.release());
-  expect(adopted.link?.address).toBe(kept.link?.address);
-  const { joinedLink: lostLink } = lost.record as { joinedLink: string };
-  const { joinedLink: keptLink } = kept.record as { joinedLink: string };
-  expect(await provisioner.sweep(new Set(["n-kept"]), never)).toContainEqual({
-    kind: "link",
-    name: lostLink,
-  });
-  expect(await tracesOf(node)).toContain(`link ${keptLink}`);
-  expect(await output("ping", "-c", "1", "-W", "5", kept.link?.address ?? "")).toContain("1 received");
-  await adopted.release();
-  expect(await tracesOf(node)).not.toContain(`link ${keptLink}`);
 });
 
 test("closing while sandboxes run keeps what they need, and the rules", async () => {

@@ -4,6 +4,8 @@ import type { Sandbox } from "../../../src/protocol/sandbox.ts";
 import { parseRule } from "../../../src/protocol/network-rule-text.ts";
 import { containerNode } from "../container-fixture.ts";
 import type { TestDaemon } from "../daemon-fixture.ts";
+import { AddressRange, addressBytes } from "../../../src/daemon/network/address-range.ts";
+import { LinkNames } from "../../../src/daemon/network/link-name.ts";
 import { Internet } from "./internet.ts";
 import { networkedEngines } from "./networked-engines.ts";
 
@@ -70,7 +72,7 @@ describe.each(networkedEngines)("containers of $engine", ({ spec, options }) => 
     const daemon = await start();
     const { id, address } = await daemon.place({ ...spec, hostname: "box" });
     const said = async (script: string) => (await daemon.run(id, ["sh", "-c", script])).stdout;
-    const gateway = node.networkRange.replace("0/24", "1");
+    const gateway = AddressRange.parse(node.networkRange).gateway;
     expect(await said("ls /sys/class/net | grep -v lo")).toBe("eth0\n");
     expect(await said("ip -4 route | grep default")).toContain(`default via ${gateway} dev eth0`);
     expect(await said("ip -4 addr show eth0")).toContain(`inet ${address}/32`);
@@ -91,8 +93,10 @@ describe.each(networkedEngines)("containers of $engine", ({ spec, options }) => 
     const { node, start } = await nodeOf();
     const daemon = await start();
     const sandboxes = await Promise.all(Array.from({ length: 4 }, async () => daemon.place(spec)));
-    const linkOf = ({ address }: Sandbox) =>
-      `/sys/class/net/${node.instance}_${Number(address?.split(".")[3]).toString(36)}`;
+    const linkOf = ({ address = "" }: Sandbox) => {
+      const number = addressBytes(address).readUInt16BE(2);
+      return `/sys/class/net/${new LinkNames(node.instance).nameOf(number)}`;
+    };
     expect(new Set(sandboxes.map(({ address }) => address)).size).toBe(4);
     expect(sandboxes.map(linkOf).filter((link) => !existsSync(link))).toEqual([]);
     await Promise.all(sandboxes.map(async ({ id }) => daemon.stop(id)));
