@@ -20,13 +20,17 @@ beforeEach(async () => {
   cleanup.defer(async () => {
     await provisioner.sweep(new Set(), never);
     await provisioner.close();
-    await expect.poll(async () => tracesOf(node), { timeout: 10_000 }).toEqual([]);
+    await nothingIsLeft();
   });
 });
 
 afterEach(async () => {
   await cleanup.disposeAsync();
 });
+
+async function nothingIsLeft(): Promise<void> {
+  await expect.poll(async () => tracesOf(node), { timeout: 10_000 }).toEqual([]);
+}
 
 /** Stands for a backend's container: a network namespace that is not the daemon's, with nothing but loopback. */
 async function startNamespace(): Promise<{ enter: string; fd: number }> {
