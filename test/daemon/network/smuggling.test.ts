@@ -1,6 +1,9 @@
 /** What says one name and means another: HTTP, TLS and DNS that a lenient reader takes for what it is not. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import type { NetworkDecision } from "../../../src/protocol/network-decision.ts";
+import { output } from "../temporary-node.ts";
 import { clientHello, inTwoRecords, serverNameData, withExtension } from "./client-hello.ts";
 import { GatedNetwork, type Guest } from "./gated-network.ts";
 import { Internet } from "./internet.ts";
@@ -113,6 +116,73 @@ test("a Host of any length is refused, and logged no longer than names are", asy
   const answer = await speak(guest, 80, `GET / HTTP/1.1\r\nHost: ${name}\r\n\r\n`);
   expect(answer).toMatchObject({ text: expect.stringContaining("403 Forbidden") });
   await logged(guest, { stage: "name", allowed: false, name: "a".repeat(255) });
+});
+
+test("clients that go away at any moment end nothing but their connections", async () => {
+  const guest = await enter();
+  const hello = (await clientHello(allowedName)).toString("hex");
+  // In turn: resets after nothing, a name, a request; between what the proxy reads, asks and is answered.
+  const script = `
+    const { connect } = require("node:net");
+    const hello = Buffer.from("${hello}", "hex"), request = "GET /wait HTTP/1.1\\r\\n${host}\\r\\n\\r\\n";
+    let left = 400;
+    const next = () => {
+      if (left-- <= 0) return;
+      const number = left;
+      const socket = connect(number % 2 ? 443 : 80, "${internet.address(1)}");
+      socket.on("error", () => {}).on("close", next);
+      socket.on("connect", () => {
+        if (number % 7) socket.write(number % 2 ? hello : request);
+        let turns = number % 5;
+        const end = () => (turns-- > 0 ? setImmediate(end) : socket.resetAndDestroy());
+        end();
+      });
+    };
+    for (let lanes = 0; lanes < 16; lanes += 1) next();`;
+  await output("nsenter", `--net=${guest.netnsPath}`, process.execPath, "-e", script);
+  const ok = `GET /after HTTP/1.1\r\n${host}\r\nConnection: close\r\n\r\n`;
+  expect(await speak(guest, 80, ok)).toMatchObject({ text: expect.stringContaining("200 OK") });
+  expect(network.interruptions).toEqual([]);
+});
+
+test("an allowed server that answers what no server may ends nothing but its connection", async () => {
+  await internet.setZone({ [allowedName]: [1] });
+  const guest = await network.enter(network.policy([`allow ${allowedName}:8081`]));
+  await guest.visitor.try({ kind: "query", server: network.gateway, name: allowedName });
+  const answers = [
+    "HTTP/1.1 000 Zero\r\nContent-Length: 0\r\n\r\n",
+    "HTTP/1.1 099 Low\r\nContent-Length: 0\r\n\r\n",
+    "HTTP/1.1 200 \x01\x7f\r\nContent-Length: 0\r\n\r\n",
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nraw",
+    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    "HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\nhello",
+    "HTTP/1.1 200 OK\r\nX: a\x00b\r\n\r\n",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
+    "no HTTP at all",
+  ];
+  const script = `
+    const answers = ${JSON.stringify(answers)};
+    let number = 0;
+    require("node:net").createServer((socket) => {
+      socket.on("error", () => {}).once("data", () => socket.end(answers[number++ % answers.length], "latin1"));
+    }).listen(8081, "${internet.address(1)}", () => console.log("up"));`;
+  const server = spawn("nsenter", [`--net=${internet.netnsPath}`, process.execPath, "-e", script], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  await once(server.stdout, "data");
+  try {
+    const send = `GET / HTTP/1.1\r\n${host}\r\nConnection: close\r\n\r\n`;
+    const outcomes: unknown[] = [];
+    for (const _ of answers) outcomes.push((await speak(guest, 8081, send)).text?.split("\r\n")[0]);
+    expect(outcomes[3]).toBe("HTTP/1.1 502 Bad Gateway");
+    expect(outcomes[4]).toBe("HTTP/1.1 200 OK");
+    expect(outcomes.at(-1)).toBe("HTTP/1.1 502 Bad Gateway");
+    expect(network.interruptions).toEqual([]);
+  } finally {
+    server.kill("SIGKILL");
+    await once(server, "close");
+  }
 });
 
 test("a ClientHello with an encrypted name, two names, or in two records is refused; without, it is answered", async () => {

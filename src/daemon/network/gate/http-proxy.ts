@@ -137,14 +137,18 @@ export class HttpProxy {
     outgoing.on("response", (answer) => {
       try {
         response.writeHead(answer.statusCode ?? 502, answer.statusMessage, passedOn(answer.rawHeaders));
+        pipeline(answer, response, (error) => {
+          // A part of an answer must not look like all of it.
+          if (error !== undefined && error !== null) flow.client.destroy();
+        });
       } catch {
         flow.cut();
-        return;
       }
-      pipeline(answer, response, (error) => {
-        // A part of an answer must not look like all of it.
-        if (error !== undefined && error !== null) flow.client.destroy();
-      });
+    });
+    // Nobody has asked for it: what asks is not passed on.
+    outgoing.on("upgrade", (_answer, socket) => {
+      socket.destroy();
+      respond(response, 502, "the server has changed the protocol");
     });
     outgoing.on("error", (error) => {
       if (response.headersSent) flow.client.destroy();

@@ -152,6 +152,11 @@ export class Proxy {
     client.once("close", () => server.destroy());
     server.once("connect", () => {
       clearTimeout(timer);
+      // It has gone away meanwhile; that it is closed is told a moment later.
+      if (client.destroyed) {
+        server.destroy();
+        return;
+      }
       // Half an end each: either side may go on after the other is done.
       pipeline(client, server, () => undefined);
       pipeline(server, client, () => undefined);
