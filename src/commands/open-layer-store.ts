@@ -1,4 +1,3 @@
-import { access } from "node:fs/promises";
 import { join } from "node:path";
 import { DSecError } from "../protocol/errors.ts";
 import { text } from "./option.ts";
@@ -33,12 +32,12 @@ export async function openStore(
       "invalid_argument",
       "--layer-store: must be a directory; what is in an object store is for nodes to read: work on the store that was copied there",
     );
+  const { openExistingStore, openLayerStore } = await import("../daemon/layers/layer-store.ts");
   const path = directory ?? join((await settings()).dataDir, "layers");
   try {
-    if (directory !== undefined && !made) await access(join(path, "manifests"));
-    const { openLayerStore } = await import("../daemon/layers/layer-store.ts");
-    return await openLayerStore(path);
+    return await (directory === undefined || made ? openLayerStore(path) : openExistingStore(path));
   } catch (cause) {
+    if (cause instanceof DSecError) throw cause;
     throw new DSecError("layer_store_unavailable", `the layer store ${path} cannot be used`, { cause });
   }
 }

@@ -19,7 +19,7 @@ import { Recordings } from "./exec/recordings.ts";
 import type { Journal } from "./journal/journal.ts";
 import { Files } from "./files/files.ts";
 import { NodeImports } from "./layers/images/node-imports.ts";
-import { isRemoteStore } from "./layers/node-layers.ts";
+import { isOwnStore, isRemoteStore } from "./layers/node-layers.ts";
 import { LeakSweep } from "./lifecycle/leak-sweep.ts";
 import type { LifecycleEffect } from "./lifecycle/lifecycle.ts";
 import { diskOf, MachineSampler } from "./admission/machine.ts";
@@ -225,6 +225,7 @@ export function assemble(parts: AssemblyParts) {
       : new NodeImports({
           clock,
           layerStore: options.layerStore,
+          create: isOwnStore(options.layerStore, options.dataDir),
           directory: join(options.dataDir, "imports"),
           ...(options.dockerSocket !== undefined && { dockerSocket: options.dockerSocket }),
         });

@@ -1,4 +1,4 @@
-import { mkdir, readdir, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { openLayerStore } from "../../src/daemon/layers/layer-store.ts";
@@ -94,7 +94,8 @@ test("a directory that the image names and no layer has is made, root's own; one
 });
 
 test("what only a registry or a Docker daemon has is imported for toolkits to lie over it, unless one of them is missing", async () => {
-  const { start, image, node, blobsFetched } = await nodeAndRegistry();
+  const { start, image, node, publish, blobsFetched } = await nodeAndRegistry();
+  await publish("one\n", { WorkingDir: "/new/deep" });
   const docker = process.env["DSEC_TEST_DOCKER_SOCKET"] ?? "";
   await buildToolkit(node);
   const daemon = await start({ backends: ["runc", "docker"], dockerSocket: docker });
@@ -116,10 +117,14 @@ test("what only a registry or a Docker daemon has is imported for toolkits to li
   await output("docker", "-H", `unix://${docker}`, "load", "-i", archive);
   onTestFinished(async () => void (await output("docker", "-H", `unix://${docker}`, "rmi", name)));
   expect(await seen(name)).toBe("one\ntool\n");
+  // the same image where it lies: its directory is made, too
+  const { id } = await daemon.place({ ...spec, diskMb: undefined, image: name, engine: "docker" });
+  expect((await daemon.run(id, ["pwd"])).stdout).toBe("/new/deep\n");
+  await daemon.remove(id);
 });
 
 test("pull policies: missing takes what is there, always what the registry has now, never leaves it out", async () => {
-  const { start, image, publish, registry } = await nodeAndRegistry();
+  const { start, image, publish, registry, node } = await nodeAndRegistry();
   const daemon = await start();
   const version = async (pull: "missing" | "always" | "never"): Promise<string> => {
     const { id } = await daemon.place({ ...spec, image, pull });
@@ -134,6 +139,10 @@ test("pull policies: missing takes what is there, always what the registry has n
   expect(await version("missing")).toBe("one\n");
   expect(await version("always")).toBe("two\n");
   expect(await version("never")).toBe("two\n");
+  // a store that is not mounted is not begun anew in its place
+  await rename(node.layerStore, `${node.layerStore}-away`);
+  await expect(version("always")).rejects.toMatchObject({ code: "layer_store_unavailable" });
+  await rename(`${node.layerStore}-away`, node.layerStore);
   await registry.stop();
   expect(await version("missing")).toBe("two\n");
   await expect(version("always")).rejects.toMatchObject({ code: "registry_unreachable" });

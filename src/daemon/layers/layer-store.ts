@@ -353,6 +353,20 @@ export async function openLayerStore(directory: string): Promise<LayerStore> {
   return new LayerStore(directory);
 }
 
+/**
+ * Opens the layer store in `directory`, which must be there: a file system that is not mounted is no empty store.
+ *
+ * @throws DSecError `layer_store_unavailable`
+ */
+export async function openExistingStore(directory: string): Promise<LayerStore> {
+  try {
+    await stat(join(directory, "manifests"));
+    return await openLayerStore(directory);
+  } catch (cause) {
+    throw new DSecError("layer_store_unavailable", `the layer store ${directory} cannot be used`, { cause });
+  }
+}
+
 async function exists(path: string): Promise<boolean> {
   return (await stat(path).catch(() => undefined)) !== undefined;
 }

@@ -16,7 +16,7 @@ export interface NodeLayersOptions {
   readonly dataDir: string;
   /** Absolute, without symlinks. */
   readonly runDir: string;
-  /** Directory of the layer store, or `rclone:REMOTE:PATH`. The node's own, `<dataDir>/layers`, is made where it is not there; another one must be. */
+  /** Directory of the layer store, or `rclone:REMOTE:PATH`. */
   readonly layerStore: string;
   readonly clock?: Clock;
   /** In [0, 1). */
@@ -28,6 +28,11 @@ const remoteStore = "rclone:";
 /** Whether it is an object store, which nodes only read. */
 export function isRemoteStore(layerStore: string): boolean {
   return layerStore.startsWith(remoteStore);
+}
+
+/** Whether it is the node's own, which is made where it is not there; another one must be. */
+export function isOwnStore(layerStore: string, dataDir: string): boolean {
+  return layerStore === join(dataDir, "layers");
 }
 
 /** Milliseconds between two looks at a remote for a name that it did not have. */
@@ -56,7 +61,7 @@ export class NodeLayers {
     this.store = new StoreProcess(
       {
         directory,
-        create: layerStore === join(dataDir, "layers"),
+        create: isOwnStore(layerStore, dataDir),
         mounts: join(runDir, "layers"),
         metadata: join(dataDir, "layer-metadata"),
         heat: join(dataDir, "layer-heat.json"),

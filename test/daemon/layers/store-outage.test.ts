@@ -143,6 +143,7 @@ test("imports into a store that hangs hold up neither the daemon's files nor who
   const imports = new NodeImports({
     clock,
     layerStore: remote,
+    create: false,
     directory: join(node.directory, "imports"),
   });
   const pid = await rclonePid();

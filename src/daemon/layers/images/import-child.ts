@@ -4,21 +4,23 @@
  */
 import { setPriority } from "node:os";
 import { toProblem } from "../../../protocol/problem-codec.ts";
-import { openLayerStore } from "../layer-store.ts";
+import { openExistingStore, openLayerStore } from "../layer-store.ts";
 import { importImage } from "./image-import.ts";
 import type { ImportReply, ImportTask } from "./node-imports.ts";
 
 /** Sandboxes that run go first. */
 const niceness = 10;
 
-const { source, layerStore, directory, dockerSocket } = JSON.parse(process.argv[2] ?? "") as ImportTask;
+const { source, layerStore, create, directory, dockerSocket } = JSON.parse(
+  process.argv[2] ?? "",
+) as ImportTask;
 const cancel = new AbortController();
 for (const event of ["SIGTERM", "SIGINT", "disconnect"] as const)
   process.on(event, () => cancel.abort(new Error(`the import was ended by ${event}`)));
 
 setPriority(niceness);
 try {
-  const store = await openLayerStore(layerStore);
+  const store = await (create ? openLayerStore(layerStore) : openExistingStore(layerStore));
   await importImage(
     store,
     { source },

@@ -11,6 +11,8 @@ import type { ImportProgress } from "./image-import.ts";
 export interface ImportTask {
   readonly source: string;
   readonly layerStore: string;
+  /** Whether the store is made where it is not there. */
+  readonly create: boolean;
   readonly directory: string;
   readonly dockerSocket?: string;
 }
