@@ -18,7 +18,7 @@ export const processOptions = {
   ),
   envFile: many("--env-file <file>", "file of environment variables, one a line", (given) => given),
   user: text("-u, --user <user>", "user name or uid, optionally with :group"),
-  workdir: text("-w, --workdir <dir>", "working directory"),
+  workdir: text("-w, --workdir <dir>", "working directory; made where it is missing"),
 };
 
 /** Flags that say what a sandbox is. What is not given is the fleet's to decide: defaults stand in the protocol. */

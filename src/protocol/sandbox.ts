@@ -118,7 +118,7 @@ export const SandboxSpec = z.strictObject({
   hostname: SandboxName.optional(),
   /** Whom commands run as unless they say otherwise. */
   initUser: UserSpec.optional(),
-  /** Where commands start unless they say otherwise. */
+  /** Where commands start unless they say otherwise; made where it is missing, as an image's own is. */
   workdir: AbsolutePath.optional(),
   memoryMb: MemoryMb.default(1024),
   cpus: Cpus.default(1),

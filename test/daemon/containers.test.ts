@@ -123,7 +123,7 @@ test("layers that cannot be composed leave no sandbox", async () => {
     [{ toolkits: ["a b"] }, "invalid_image_reference", /a b/],
     [{ toolkits: Array(65).fill("busybox") }, "invalid_argument", /toolkits/],
     [{ engine: "docker", image: "dsec-test-busybox:latest", workspace: "x" }, "unsupported", /engine runc/],
-    [{ image: "dsec-test-busybox:latest", toolkits: ["x"] }, "image_not_found", /nothing can be laid over/],
+    [{ image: "dsec-test-busybox:latest", toolkits: ["x"] }, "image_not_found", /no toolkit x/],
   ] as const)
     await expect(
       daemon.place({ ...busybox, ...spec, toolkits: [...(("toolkits" in spec && spec.toolkits) || [])] }),
