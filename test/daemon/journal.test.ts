@@ -154,6 +154,16 @@ test("a journal of another version is refused untouched", async () => {
   expect(() => new Journal(path)).toThrowError(expect.objectContaining({ code: "config_invalid" }));
 });
 
+test("a journal whose tables are others is damaged, and left to who can mend it", async () => {
+  const path = await journalPath();
+  open(path).close();
+  const database = new DatabaseSync(path);
+  database.exec("ALTER TABLE sandboxes DROP COLUMN layers");
+  database.close();
+  for (let tries = 0; tries < 2; tries += 1)
+    expect(() => new Journal(path)).toThrowError(expect.objectContaining({ code: "journal_corrupt" }));
+});
+
 test("policies are kept by their digest until they are removed", async () => {
   const path = await journalPath();
   const policy = { default: "allow", rules: [] } as const;

@@ -38,27 +38,33 @@ export class Journal {
   constructor(path: string) {
     this.#path = path;
     this.#database = openJournalFile(path);
-    this.#saveSandbox = this.#database.prepare(insertInto("sandboxes", sandboxColumns));
-    this.#renewIdle = this.#database.prepare(
-      `UPDATE sandboxes SET idle_deadline = ?, last_active_at = ?, revision = ?, deadline_version = deadline_version + 1
-       WHERE id = ? AND deadline_version = ? AND state IN ${liveStates}`,
-    );
-    this.#expireIdle = this.#database.prepare(
-      `UPDATE sandboxes SET state = 'stopping', end_reason = 'idle_ttl'
-       WHERE id = ? AND deadline_version = ? AND idle_deadline <= ? AND state IN ${liveStates}`,
-    );
-    this.#saveExec = this.#database.prepare(insertInto("execs", execColumns));
-    this.#surplusExecs = this.#database.prepare(
-      `SELECT id FROM execs WHERE sandbox = ? AND state <> 'running'
-       ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?`,
-    );
-    this.#addEvent = this.#database.prepare(
-      "INSERT INTO events (sandbox, time, type, message) VALUES (?, ?, ?, ?)",
-    );
-    this.#trimEvents = this.#database.prepare(
-      `DELETE FROM events WHERE sandbox = ?1 AND id <=
-         (SELECT id FROM events WHERE sandbox = ?1 ORDER BY id DESC LIMIT 1 OFFSET ${maxEvents})`,
-    );
+    try {
+      this.#saveSandbox = this.#database.prepare(insertInto("sandboxes", sandboxColumns));
+      this.#renewIdle = this.#database.prepare(
+        `UPDATE sandboxes SET idle_deadline = ?, last_active_at = ?, revision = ?, deadline_version = deadline_version + 1
+         WHERE id = ? AND deadline_version = ? AND state IN ${liveStates}`,
+      );
+      this.#expireIdle = this.#database.prepare(
+        `UPDATE sandboxes SET state = 'stopping', end_reason = 'idle_ttl'
+         WHERE id = ? AND deadline_version = ? AND idle_deadline <= ? AND state IN ${liveStates}`,
+      );
+      this.#saveExec = this.#database.prepare(insertInto("execs", execColumns));
+      this.#surplusExecs = this.#database.prepare(
+        `SELECT id FROM execs WHERE sandbox = ? AND state <> 'running'
+         ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?`,
+      );
+      this.#addEvent = this.#database.prepare(
+        "INSERT INTO events (sandbox, time, type, message) VALUES (?, ?, ?, ?)",
+      );
+      this.#trimEvents = this.#database.prepare(
+        `DELETE FROM events WHERE sandbox = ?1 AND id <=
+           (SELECT id FROM events WHERE sandbox = ?1 ORDER BY id DESC LIMIT 1 OFFSET ${maxEvents})`,
+      );
+    } catch (error) {
+      this.#database.close();
+      // its version is ours, its tables are not
+      throw corrupt(path, error);
+    }
   }
 
   /** @throws DSecError `journal_corrupt` when a record cannot be read */
