@@ -1,4 +1,8 @@
+import { randomInt } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { output } from "../temporary-node.ts";
 import { GatedNetwork } from "./gated-network.ts";
 import { Internet } from "./internet.ts";
 
@@ -79,4 +83,30 @@ test("an address is refused at once, distinctly, and logged; an allowed one is r
       },
     ]),
   );
+});
+
+test("an allowed name opens no address of the node, also one that it was given since; a rule for the address does", async () => {
+  const address = `203.0.113.${randomInt(1, 255)}`;
+  const server = createServer((socket) => {
+    socket.on("error", () => undefined).end("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnode");
+  });
+  server.listen(0, "0.0.0.0");
+  await once(server, "listening");
+  const bound = server.address();
+  if (bound === null || typeof bound === "string") throw new Error("not a port");
+  const { port } = bound;
+  await internet.setZone({ "late.example.test": [address] });
+  const guest = await network.enter(network.policy([`allow late.example.test:${port}`]));
+  const send = "GET / HTTP/1.1\r\nHost: late.example.test\r\n\r\n";
+  const reach = () => guest.visitor.try({ kind: "tcp", host: address, port, send });
+  await output("ip", "address", "add", `${address}/32`, "dev", "lo");
+  try {
+    await guest.visitor.try({ kind: "query", server: network.gateway, name: "late.example.test" });
+    expect(await reach()).toMatchObject({ error: "EHOSTUNREACH" });
+    await network.gate.set(guest.id, network.policy([`allow ${address}:${port}`]));
+    expect(await reach()).toMatchObject({ text: expect.stringContaining("node") });
+  } finally {
+    await output("ip", "address", "del", `${address}/32`, "dev", "lo");
+    server.close();
+  }
 });

@@ -145,6 +145,23 @@ test("clients that go away at any moment end nothing but their connections", asy
   expect(network.interruptions).toEqual([]);
 });
 
+test("requests that are sent ahead are answered in order, up to a number; more end the connection", async () => {
+  const guest = await enter();
+  const ahead = (count: number) => {
+    const one = (number: number, connection: string) =>
+      `GET /ahead/${number} HTTP/1.1\r\n${host}\r\nConnection: ${connection}\r\n\r\n`;
+    const all = Array.from({ length: count }, (_, number) => one(number, "keep-alive")).join("");
+    return speak(guest, 80, all + one(count, "close"));
+  };
+  expect((await ahead(20)).text?.split("200 OK")).toHaveLength(22);
+  expect((await ahead(5000)).text?.split("200 OK") ?? []).not.toHaveLength(5002);
+  const served = internet.seen("http").filter(({ text }) => text.includes("/ahead/"));
+  expect(served.slice(0, 21).map(({ text }) => text)).toEqual(
+    Array.from({ length: 21 }, (_, number) => `${allowedName}/ahead/${number}`),
+  );
+  expect(served.length).toBeLessThan(1000);
+});
+
 test("an allowed server that answers what no server may ends nothing but its connection", async () => {
   await internet.setZone({ [allowedName]: [1] });
   const guest = await network.enter(network.policy([`allow ${allowedName}:8081`]));

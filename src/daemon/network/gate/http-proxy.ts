@@ -22,8 +22,12 @@ export interface HttpProxyParts {
 interface HttpFlow {
   readonly flow: Flow;
   readonly agent: Agent;
+  /** Requests that have not been answered to their end. */
+  open: number;
 }
 
+/** Requests of a connection at a time: Node reads on, however many wait. Package managers send a dozen ahead. */
+const mostOpen = 64;
 const idleMs = 30_000;
 const headersMs = 20_000;
 /** What is said about one hop, and is not passed on. */
@@ -78,7 +82,7 @@ export class HttpProxy {
     const agent = new Agent({ keepAlive: true, maxSockets: 1, timeout: idleMs });
     flow.own(agent);
     flow.client.once("close", () => agent.destroy());
-    this.#flows.set(flow.client, { flow, agent });
+    this.#flows.set(flow.client, { flow, agent, open: 0 });
     this.#server.emit("connection", flow.client);
   }
 
@@ -105,6 +109,12 @@ export class HttpProxy {
       return;
     }
     const { flow, agent } = known;
+    if (known.open >= mostOpen) {
+      flow.cut();
+      return;
+    }
+    known.open += 1;
+    response.once("close", () => (known.open -= 1));
     const host = hostOf(message);
     const verdict = host === undefined ? unchecked("no_name") : flow.judgeName(host, this.#parts.now());
     const name = host === undefined ? undefined : canonicalName(host);
