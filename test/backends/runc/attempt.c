@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -242,6 +243,19 @@ static long attempt(char **a)
 		return chroot(a[1]);
 	if (!strcmp(n, "setpriority"))
 		return setpriority(PRIO_PROCESS, 0, number(a[1]));
+	/* By numbers, so that no bit is lost. */
+	if (!strcmp(n, "setpriority_of"))
+		return syscall(SYS_setpriority, number(a[1]), number(a[2]), 19L);
+	if (!strcmp(n, "ioprio_of"))
+		return syscall(SYS_ioprio_set, number(a[1]), number(a[2]), 3L << 13);
+	if (!strcmp(n, "idle"))
+		return syscall(SYS_sched_setscheduler, number(a[1]), (long)SCHED_IDLE, &(struct sched_param){ 0 });
+	if (!strcmp(n, "sched_setparam"))
+		return syscall(SYS_sched_setparam, number(a[1]), &(struct sched_param){ 0 });
+	if (!strcmp(n, "sched_setattr"))
+		return syscall(SYS_sched_setattr, number(a[1]), &(uint32_t[14]){ 56, SCHED_OTHER }, 0L);
+	if (!strcmp(n, "sched_setaffinity"))
+		return syscall(SYS_sched_setaffinity, number(a[1]), sizeof(long), &(long){ 1 });
 	if (!strcmp(n, "capability"))
 		return prctl(PR_CAPBSET_READ, number(a[1])) ? 0 : (errno = EPERM, -1);
 	fprintf(stderr, "attempt: what is %s?\n", n);

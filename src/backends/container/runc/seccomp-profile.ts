@@ -1,6 +1,6 @@
 /** The system call filter in the form of an OCI bundle. */
 import { constants } from "node:os";
-import { allowedSyscalls, refusedSyscalls } from "./seccomp-syscalls.ts";
+import { allowedSyscalls, refusedSyscalls, schedulingSyscalls } from "./seccomp-syscalls.ts";
 
 const { EPERM, ENOSYS, ENOTTY, EAFNOSUPPORT, EPROTONOSUPPORT } = constants.errno;
 
@@ -80,6 +80,38 @@ const socket: readonly SyscallRule[] = [
   allow("socketpair", equals(0, family.unix)),
 ];
 
+/** The kernel looks at 32 bits of an int, a filter at 64. */
+const isInt = (index: number, value: number): ArgumentRule => masked(index, 0xffff_ffff, value);
+
+/** Process ids are below 2 to the power of 22. */
+const pidBits = 22;
+
+/**
+ * Any process but the agent, which is 1: the caller itself (0), or an id with another bit than the lowest. Rules of one call must not overlap,
+ * as libseccomp does not say which of them then holds.
+ */
+function notTheAgent(index: number): ArgumentRule[] {
+  const others = Array.from({ length: pidBits - 1 }, (_, bit) => 2 << bit);
+  return [isInt(index, 0), ...others.map((bit) => masked(index, bit, bit))];
+}
+
+/** PRIO_PROCESS and PRIO_PGRP, IOPRIO_WHO_PROCESS and IOPRIO_WHO_PGRP; not all processes of a user, who has the agent, too. */
+const ofProcesses: readonly (readonly [name: string, which: number])[] = [
+  ["setpriority", 0],
+  ["setpriority", 1],
+  ["ioprio_set", 1],
+  ["ioprio_set", 2],
+];
+
+/**
+ * Root inside has the agent's user, which is all the kernel asks for: it could have its own agent run last, or never, and no time
+ * limit would hold.
+ */
+const scheduling: readonly SyscallRule[] = [
+  ...schedulingSyscalls.flatMap((name) => notTheAgent(0).map((who) => allow(name, who))),
+  ...ofProcesses.flatMap(([name, which]) => notTheAgent(1).map((who) => allow(name, isInt(0, which), who))),
+];
+
 /** PER_LINUX, PER_LINUX32, UNAME26 and both, ADDR_NO_RANDOMIZE (debuggers), and asking. */
 const personalities = [0x0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff] as const;
 
@@ -130,6 +162,7 @@ export function seccompProfile(arch: string = process.arch): SeccompProfile {
       { names: refusedSyscalls, action: "SCMP_ACT_ERRNO", errnoRet: EPERM },
       ...clone,
       asynchronousIo,
+      ...scheduling,
       ...socket,
       ...personalities.map((value) => allow("personality", equals(0, value))),
       ...ioctl,

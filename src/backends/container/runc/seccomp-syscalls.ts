@@ -15,11 +15,11 @@ const process = names(`
   execve execveat exit exit_group fork vfork wait4 waitid waitpid kill tkill tgkill
   pidfd_open pidfd_send_signal pidfd_getfd process_mrelease
   getpid gettid getppid getpgid getpgrp setpgid getsid setsid
-  getpriority setpriority getrusage getrlimit setrlimit prlimit64 times umask
+  getpriority getrusage getrlimit setrlimit prlimit64 times umask
   prctl arch_prctl set_tid_address set_thread_area get_thread_area restart_syscall uname sysinfo
-  sched_getaffinity sched_setaffinity sched_getparam sched_setparam sched_getscheduler sched_setscheduler
-  sched_getattr sched_setattr sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_yield
-  ioprio_get ioprio_set getcpu membarrier rseq futex futex_waitv get_robust_list set_robust_list
+  sched_getaffinity sched_getparam sched_getscheduler sched_getattr
+  sched_get_priority_max sched_get_priority_min sched_rr_get_interval sched_yield
+  ioprio_get getcpu membarrier rseq futex futex_waitv get_robust_list set_robust_list
 `);
 
 /** Of their own processes only: the kernel asks for CAP_SYS_PTRACE beyond that, and the agent is not dumpable. */
@@ -63,6 +63,11 @@ const files = names(`
 const waiting = names(`
   select pselect6 poll ppoll epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
   eventfd eventfd2
+`);
+
+/** Allowed for all processes but the agent, like `setpriority` and `ioprio_set`: seccomp-profile.ts. */
+export const schedulingSyscalls = names(`
+  sched_setaffinity sched_setparam sched_setscheduler sched_setattr
 `);
 
 /** `socket` and `socketpair` are allowed by family: seccomp-profile.ts. */
