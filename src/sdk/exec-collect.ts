@@ -1,7 +1,7 @@
 import { DSecError } from "../protocol/errors.ts";
 import type { ExecExit } from "../protocol/exec.ts";
 import { ExecConnection, type ExecEvents } from "./exec-connection.ts";
-import { type Command, type ExecOptions, execSpec } from "./exec-options.ts";
+import { type Command, type ExecOptions, execSpec, refuseUnknown, spawnOptions } from "./exec-options.ts";
 import { type ExecSocket, openExecSocket } from "./exec-socket.ts";
 import type { Connection } from "./open-connection.ts";
 
@@ -42,6 +42,18 @@ export interface ShellOptions extends OutputOptions {
   readonly signal?: AbortSignal;
 }
 
+const outputOptions = ["onStdout", "onStderr", "maxOutputBytes"] as const satisfies (keyof OutputOptions)[];
+const collectOptions = [...spawnOptions.filter((name) => name !== "tty"), ...outputOptions];
+const shellOptions = [
+  "session",
+  "env",
+  "cwd",
+  "user",
+  "timeoutMs",
+  "signal",
+  ...outputOptions,
+] as const satisfies readonly (keyof ShellOptions)[];
+
 /** What a command did. */
 export interface ExecResult extends Omit<ExecExit, "type" | "stdoutBytes" | "stderrBytes"> {
   /** Decoded as UTF-8; {@link stdoutBytes} is exact. */
@@ -58,6 +70,7 @@ export async function collectExec(
   command: Command,
   options: CollectOptions,
 ): Promise<ExecResult> {
+  refuseUnknown(options, collectOptions);
   const { stdin, signal } = options;
   const spec = execSpec(command, { ...options, stdin: stdin !== undefined });
   return collect(connection, ref, options, (socket, events) => {
@@ -74,6 +87,7 @@ export async function collectShell(
   command: string,
   options: ShellOptions,
 ): Promise<ExecResult> {
+  refuseUnknown(options, shellOptions);
   const { session, env, cwd, user, timeoutMs, signal } = options;
   const spec = {
     command,

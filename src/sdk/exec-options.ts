@@ -1,3 +1,4 @@
+import { DSecError } from "../protocol/errors.ts";
 import type { ExecSpecInput } from "../protocol/exec.ts";
 
 /** A command line, or all that an exec can be told. A command line is passed on exactly as given. */
@@ -27,6 +28,30 @@ export interface SpawnOptions extends ExecOptions {
   /** A terminal of this size; stdout and stderr are then one stream, `stdout`. */
   readonly tty?: { readonly rows: number; readonly cols: number };
 }
+
+/**
+ * Refuses options that are none, as the server does with fields: a misspelt time limit must not be no limit.
+ *
+ * @throws DSecError `invalid_argument`
+ */
+export function refuseUnknown(options: object, known: readonly string[]): void {
+  const unknown = Object.keys(options).find((key) => !known.includes(key));
+  if (unknown === undefined) return;
+  throw new DSecError("invalid_argument", `there is no option '${unknown}'; there are ${known.join(", ")}`);
+}
+
+export const spawnOptions = [
+  "env",
+  "cwd",
+  "user",
+  "timeoutMs",
+  "signal",
+  "record",
+  "onDisconnect",
+  "endsSandbox",
+  "stdin",
+  "tty",
+] as const satisfies readonly (keyof SpawnOptions)[];
 
 /** The wire's spec for a command and options; what stands in a spec that was given goes before the options. */
 export function execSpec(command: Command, options: SpawnOptions): ExecSpecInput {

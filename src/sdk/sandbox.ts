@@ -16,7 +16,7 @@ import type { SessionInfo, SessionList } from "../protocol/session.ts";
 import { endedStates } from "../protocol/states.ts";
 import type { HttpClient } from "../wire/client/http-client.ts";
 import type { CollectOptions, ExecResult, ShellOptions } from "./exec-collect.ts";
-import { type Command, execSpec, type SpawnOptions } from "./exec-options.ts";
+import { type Command, execSpec, type SpawnOptions, refuseUnknown, spawnOptions } from "./exec-options.ts";
 import type { AttachOptions, ExecProcess } from "./exec-process.ts";
 import type { FetchInit } from "./fetch.ts";
 import type { ForwardOptions, PortForward } from "./forward.ts";
@@ -119,6 +119,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** Starts a process with streams; resolves when it runs. */
   async spawn(command: Command, options: SpawnOptions = {}): Promise<ExecProcess> {
+    refuseUnknown(options, spawnOptions);
     const { spawnExec } = await import("./exec-process.ts");
     return spawnExec(this.#connection, this.id, execSpec(command, options), options.signal);
   }
@@ -138,6 +139,7 @@ export class Sandbox implements AsyncDisposable {
    * @returns its exec id, for {@link logs} and {@link attach}
    */
   async execDetached(command: Command, options: SpawnOptions = {}): Promise<string> {
+    refuseUnknown(options, spawnOptions);
     const { detachExec } = await import("./exec-detached.ts");
     const spec = { record: true, ...execSpec(command, options) };
     return detachExec(this.#connection, this.id, spec, options.signal);

@@ -26,6 +26,23 @@ describe("exec", () => {
     expect(stdout).toBe("[a b]\n[]\n[c\n'd']\n[$HOME]\n[*]\n");
   });
 
+  test("an option that there is not is refused, not taken for none", async () => {
+    const fleet = await TestFleet.start();
+    const sandbox = await fleet.create();
+    // as JavaScript without types has it
+    const options: object = { timeout: 2 };
+    for (const call of [
+      async () => sandbox.runShell("sleep 600", options),
+      async () => sandbox.exec(["sleep", "600"], options),
+      async () => sandbox.execDetached(["sleep", "600"], options),
+      async () => sandbox.spawn(["sleep", "600"], options),
+    ])
+      await expect(call()).rejects.toMatchObject({
+        code: "invalid_argument",
+        message: expect.stringContaining("no option 'timeout'; there are ") as string,
+      });
+  });
+
   test("environment, directory and spec reach the command", async () => {
     const fleet = await TestFleet.start();
     const sandbox = await fleet.create({ env: { FROM: "sandbox" } });
