@@ -16,7 +16,7 @@ import { defineVerb } from "./verb.ts";
 export const cp = defineVerb({
   description:
     "Either SRC or DST is REF:PATH. As docker cp: a directory is copied into a directory that is there, or becomes DST where\n" +
-    "nothing is; SRC/. means what is in it; DST/ must be there. With - for SRC a tar archive from stdin is taken apart in the\n" +
+    "nothing is; SRC/. means what is in it; for a file DST/ must be there. With - for SRC a tar archive from stdin is taken apart in the\n" +
     "directory DST, with - for DST one is written to stdout. Modes, times, links and holes are kept; devices, FIFOs and\n" +
     "sockets are left out. A file is in its place, checked by size and hash, or not at all.",
   operands: "<src> <dst>",
