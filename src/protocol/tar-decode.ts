@@ -1,5 +1,14 @@
 import { DSecError } from "./errors.ts";
-import { tarBlock, tarChecksum, tarField, type TarMember, tarPadding, tarTypes } from "./tar-member.ts";
+import { TarBytes } from "./tar-bytes.ts";
+import {
+  tarBlock,
+  tarChecksum,
+  tarField,
+  tarFieldNumber,
+  type TarMember,
+  tarPadding,
+  tarTypes,
+} from "./tar-member.ts";
 
 /** A member with its content, which is to be read before the next member is asked for; what is left is skipped. */
 export interface TarEntry extends TarMember {
@@ -24,7 +33,7 @@ const typeOf = new Map(tarTypes);
  * @throws DSecError `protocol_error` for what is no archive, or ends before its end
  */
 export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry, void, undefined> {
-  const bytes = new Bytes(source);
+  const bytes = new TarBytes(source, cutOff);
   let extended: Extended = {};
   for (;;) {
     const block = await bytes.take(tarBlock);
@@ -95,27 +104,20 @@ function apply(extended: Extended, key: string, value: Buffer): void {
   if (key === "path") extended.name = value;
   else if (key === "linkpath") extended.link = value;
   else if (key === "mtime") extended.mtimeMs = Number(value.toString()) * 1000;
-  else if (key === "size" || key === "uid" || key === "gid") extended[key] = count(value.toString());
+  else if (key === "size" || key === "uid" || key === "gid")
+    extended[key] = inRange(Number(value.toString()));
   else if (key.startsWith("GNU.sparse.")) throw broken("it has a file in GNU's format for holes");
 }
 
-function count(digits: string): number {
-  const value = Number(digits);
+function inRange(value: number): number {
   if (!Number.isSafeInteger(value) || value < 0) throw broken("a number is out of range");
   return value;
 }
 
-/** Octal digits, or, with the first bit set, a binary number. */
-function number(block: Buffer, [at, length]: readonly [number, number]): number {
-  const first = block[at] ?? 0;
-  if ((first & 0x80) === 0) {
-    const digits = block.toString("latin1", at, at + length).replace(/^ +|[\0 ][^]*$/g, "");
-    if (!/^[0-7]*$/.test(digits)) throw broken("a number is malformed");
-    return digits === "" ? 0 : Number.parseInt(digits, 8);
-  }
-  let value = BigInt(first & 0x7f);
-  for (const byte of block.subarray(at + 1, at + length)) value = (value << 8n) | BigInt(byte);
-  return count(String(BigInt.asIntN(8 * length - 1, value)));
+function number(block: Buffer, field: readonly [number, number]): number {
+  const value = tarFieldNumber(block, field);
+  if (Number.isNaN(value)) throw broken("a number is malformed");
+  return inRange(value);
 }
 
 function endOfText(bytes: Buffer): number {
@@ -132,12 +134,16 @@ function broken(reason: string): DSecError {
   return new DSecError("protocol_error", `this is no tar archive that can be read: ${reason}`);
 }
 
+function cutOff(): DSecError {
+  return broken("it ends in the middle");
+}
+
 /** The content of one member, once. */
 class Content implements AsyncIterable<Buffer> {
-  readonly #bytes: Bytes;
+  readonly #bytes: TarBytes;
   #left: number;
 
-  constructor(bytes: Bytes, size: number) {
+  constructor(bytes: TarBytes, size: number) {
     this.#bytes = bytes;
     this.#left = size;
   }
@@ -145,6 +151,7 @@ class Content implements AsyncIterable<Buffer> {
   async *[Symbol.asyncIterator](): AsyncGenerator<Buffer, void, undefined> {
     while (this.#left > 0) {
       const part = await this.#bytes.some(this.#left);
+      if (part.length === 0) throw cutOff();
       this.#left -= part.length;
       yield part;
     }
@@ -153,44 +160,5 @@ class Content implements AsyncIterable<Buffer> {
   async skipRest(): Promise<void> {
     await this.#bytes.skip(this.#left);
     this.#left = 0;
-  }
-}
-
-class Bytes {
-  readonly #source: AsyncIterator<Uint8Array>;
-  #rest: Buffer = Buffer.alloc(0);
-
-  constructor(source: AsyncIterable<Uint8Array>) {
-    this.#source = source[Symbol.asyncIterator]();
-  }
-
-  /** At least one byte and at most so many, without a copy. */
-  async some(most: number): Promise<Buffer> {
-    while (this.#rest.length === 0) {
-      const next = await this.#source.next();
-      if (next.done === true) throw broken("it ends in the middle");
-      this.#rest = Buffer.from(next.value.buffer, next.value.byteOffset, next.value.byteLength);
-    }
-    const part = this.#rest.subarray(0, most);
-    this.#rest = this.#rest.subarray(part.length);
-    return part;
-  }
-
-  async take(length: number): Promise<Buffer> {
-    if (length === 0) return Buffer.alloc(0);
-    const first = await this.some(length);
-    if (first.length === length) return first;
-    const whole = Buffer.allocUnsafe(length);
-    let have = first.copy(whole);
-    while (have < length) have += (await this.some(length - have)).copy(whole, have);
-    return whole;
-  }
-
-  async skip(length: number): Promise<void> {
-    for (let left = length; left > 0;) left -= (await this.some(left)).length;
-  }
-
-  async drain(): Promise<void> {
-    while ((await this.#source.next()).done !== true);
   }
 }

@@ -60,3 +60,19 @@ export function tarChecksum(header: Uint8Array): number {
 export function tarPadding(size: number): number {
   return (tarBlock - (size % tarBlock)) % tarBlock;
 }
+
+/** A field of octal digits or, with the first bit set, a binary number: NaN where it is neither, and possibly beyond what is safe. */
+export function tarFieldNumber(
+  header: Buffer,
+  [at, length]: readonly [offset: number, length: number],
+): number {
+  const first = header[at] ?? 0;
+  if ((first & 0x80) === 0) {
+    const digits = header.toString("latin1", at, at + length).replace(/^ +|[\0 ][^]*$/g, "");
+    if (!/^[0-7]*$/.test(digits)) return Number.NaN;
+    return digits === "" ? 0 : Number.parseInt(digits, 8);
+  }
+  let bits = BigInt(first & 0x7f);
+  for (const byte of header.subarray(at + 1, at + length)) bits = (bits << 8n) | BigInt(byte);
+  return Number(BigInt.asIntN(8 * length - 1, bits));
+}

@@ -1,7 +1,7 @@
+import { TarBytes } from "../../../protocol/tar-bytes.ts";
 import { tarBlock, tarPadding, type TarType } from "../../../protocol/tar-member.ts";
 import { imageInvalid } from "./image-error.ts";
 import { readSparseMap, type SparseMap, takeSparseMap } from "./sparse-map.ts";
-import { TarBytes } from "./tar-bytes.ts";
 import {
   readTarHeader,
   readTarRecords,
@@ -42,7 +42,7 @@ const xattrPrefix = "SCHILY.xattr.";
 export async function* readLayerArchive(
   source: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<LayerMember, void, undefined> {
-  const bytes = new TarBytes(source);
+  const bytes = new TarBytes(source, () => imageInvalid("a layer's archive ends in the middle"));
   let records = new Map<string, Buffer>();
   let oldSparse: string[] = [];
   for (;;) {

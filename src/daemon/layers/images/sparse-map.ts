@@ -1,6 +1,6 @@
 import { tarBlock } from "../../../protocol/tar-member.ts";
 import { imageInvalid } from "./image-error.ts";
-import type { TarBytes } from "./tar-bytes.ts";
+import type { TarBytes } from "../../../protocol/tar-bytes.ts";
 import { tarCount, tarNumber } from "./tar-header.ts";
 
 /** Where the stored parts of a file with holes belong. */

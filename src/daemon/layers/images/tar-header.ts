@@ -1,4 +1,10 @@
-import { tarChecksum, tarField, type TarType, tarTypes } from "../../../protocol/tar-member.ts";
+import {
+  tarChecksum,
+  tarField,
+  tarFieldNumber,
+  type TarType,
+  tarTypes,
+} from "../../../protocol/tar-member.ts";
 import { imageInvalid } from "./image-error.ts";
 
 /** Extended headers in force for one member. Values are bytes. */
@@ -54,21 +60,14 @@ export function tarTypeOf(flag: string, name: string): TarType {
   return known === "file" && name.endsWith("/") ? "directory" : known;
 }
 
-/** Octal digits, or, with the first bit set, a binary number. */
+/** @throws DSecError `image_invalid` */
 export function tarNumber(
   block: Buffer,
-  [at, length]: readonly [offset: number, length: number],
+  field: readonly [offset: number, length: number],
   signed = false,
 ): number {
-  const first = block[at] ?? 0;
-  if ((first & 0x80) === 0) {
-    const digits = block.toString("latin1", at, at + length).replace(/^ +|[\0 ][^]*$/g, "");
-    if (!/^[0-7]*$/.test(digits)) throw imageInvalid("a number in a layer's archive is malformed");
-    return digits === "" ? 0 : Number.parseInt(digits, 8);
-  }
-  let bits = BigInt(first & 0x7f);
-  for (const byte of block.subarray(at + 1, at + length)) bits = (bits << 8n) | BigInt(byte);
-  const value = Number(BigInt.asIntN(8 * length - 1, bits));
+  const value = tarFieldNumber(block, field);
+  if (Number.isNaN(value)) throw imageInvalid("a number in a layer's archive is malformed");
   if (!Number.isSafeInteger(value) || (value < 0 && !signed))
     throw imageInvalid("a number in a layer's archive is out of range");
   return value;

@@ -1,11 +1,14 @@
-import { imageInvalid } from "./image-error.ts";
+import type { DSecError } from "./errors.ts";
 
 /** The bytes of an archive, in the pieces in which its reader wants them. */
 export class TarBytes {
   readonly #source: AsyncIterator<Uint8Array>;
+  readonly #cutOff: () => DSecError;
   #rest: Buffer = Buffer.alloc(0);
 
-  constructor(source: AsyncIterable<Uint8Array>) {
+  /** @param cutOff what an archive that ends too early is refused with */
+  constructor(source: AsyncIterable<Uint8Array>, cutOff: () => DSecError) {
+    this.#cutOff = cutOff;
     this.#source = source[Symbol.asyncIterator]();
   }
 
@@ -30,7 +33,7 @@ export class TarBytes {
     let have = first.copy(whole);
     while (have < length) {
       const part = await this.some(length - have);
-      if (part.length === 0) throw imageInvalid("a layer's archive ends in the middle");
+      if (part.length === 0) throw this.#cutOff();
       have += part.copy(whole, have);
     }
     return whole;
@@ -39,14 +42,14 @@ export class TarBytes {
   async take(length: number): Promise<Buffer> {
     if (length === 0) return Buffer.alloc(0);
     const taken = await this.takeOrEnd(length);
-    if (taken === undefined) throw imageInvalid("a layer's archive ends in the middle");
+    if (taken === undefined) throw this.#cutOff();
     return taken;
   }
 
   async skip(length: number): Promise<void> {
     for (let left = length; left > 0;) {
       const part = await this.some(left);
-      if (part.length === 0) throw imageInvalid("a layer's archive ends in the middle");
+      if (part.length === 0) throw this.#cutOff();
       left -= part.length;
     }
   }
