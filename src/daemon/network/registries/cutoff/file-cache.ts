@@ -71,25 +71,21 @@ export class FileCache {
 
   #begin(name: string, fetch: () => Promise<IncomingMessage>): Promise<Download> {
     const path = join(this.#directory, `${name}${partial}`);
-    const begun = Download.begin(path, fetch, (bytes) => this.#take(bytes));
-    this.#downloads.set(name, begun);
-    const finish = async (): Promise<void> => {
-      const download = await begun;
-      const whole = await download.done.then(
-        () => true,
-        () => false,
-      );
-      this.#bytes -= download.written;
-      if (!whole) {
+    const room = {
+      take: (bytes: number) => this.#take(bytes),
+      keep: async (bytes: number) => {
+        await rename(path, join(this.#directory, name));
+        this.#files.set(name, bytes);
+      },
+      giveBack: async (bytes: number) => {
+        this.#bytes -= bytes;
         await rm(path, { force: true });
-        return;
-      }
-      await rename(path, join(this.#directory, name));
-      this.#files.set(name, download.written);
-      this.#bytes += download.written;
-      this.#evict();
+      },
     };
-    void finish()
+    const begun = Download.begin(path, fetch, room);
+    this.#downloads.set(name, begun);
+    void begun
+      .then(({ done }) => done)
       .catch(() => undefined)
       .finally(() => this.#downloads.delete(name));
     return begun;
@@ -119,6 +115,16 @@ export class FileCache {
 
 type Handle = Awaited<ReturnType<typeof open>>;
 
+/** What a download asks of the cache. */
+interface Room {
+  /** @throws DSecError `disk_full` */
+  readonly take: (bytes: number) => void;
+  /** Puts the whole file in its place: before its readers see its end, so that who asks next finds it. */
+  readonly keep: (bytes: number) => Promise<void>;
+  /** Removes what came of one that failed. */
+  readonly giveBack: (bytes: number) => Promise<void>;
+}
+
 /** A file on its way to the disk. */
 class Download {
   readonly #path: string;
@@ -127,25 +133,25 @@ class Download {
   written = 0;
   #more = Promise.withResolvers<void>();
 
-  private constructor(path: string, answer: IncomingMessage, handle: Handle, take: (bytes: number) => void) {
+  private constructor(path: string, answer: IncomingMessage, handle: Handle, room: Room) {
     this.#path = path;
     const told = Number(answer.headers["content-length"]);
     this.#length = Number.isSafeInteger(told) ? told : undefined;
-    this.done = this.#run(answer, handle, take);
+    this.done = this.#run(answer, handle, room);
     this.done.catch(() => undefined);
   }
 
   static async begin(
     path: string,
     fetch: () => Promise<IncomingMessage>,
-    take: (bytes: number) => void,
+    room: Room,
   ): Promise<Download> {
     const answer = await fetch();
     const handle = await open(path, "wx", 0o600).catch((error: unknown) => {
       answer.destroy();
       throw error;
     });
-    return new Download(path, answer, handle, take);
+    return new Download(path, answer, handle, room);
   }
 
   async view(): Promise<CachedFile | undefined> {
@@ -168,12 +174,22 @@ class Download {
     };
   }
 
-  async #run(answer: IncomingMessage, handle: Handle, take: (bytes: number) => void): Promise<void> {
+  async #run(answer: IncomingMessage, handle: Handle, room: Room): Promise<void> {
+    try {
+      await this.#write(answer, handle, room);
+      await room.keep(this.written);
+    } catch (error) {
+      await room.giveBack(this.written);
+      throw error;
+    }
+  }
+
+  async #write(answer: IncomingMessage, handle: Handle, room: Room): Promise<void> {
     try {
       for await (const chunk of answer as AsyncIterable<Buffer>) {
         await handle.writeFile(chunk);
         this.written += chunk.length;
-        take(chunk.length);
+        room.take(chunk.length);
         this.#more.resolve();
         this.#more = Promise.withResolvers();
       }
