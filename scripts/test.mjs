@@ -19,7 +19,10 @@ await runScript(async () => {
   const scratch = mkdtempSync(join(tmpdir(), "dsec-test-report-"));
   try {
     const report = join(scratch, "report.json");
-    const exitCode = await runOnTerminal(projectNode, vitestCommand(report));
+    /** @type {string[]} */
+    const crash = [];
+    const exitCode = await runOnTerminal(projectNode, vitestCommand(report), crashKeeper(crash));
+    for (const line of crash) say(`  ${line}`);
     const { passed, failed } = countTests(report, exitCode);
     const summary = `${passed} passed, ${failed} failed`;
     const file = process.env["DSEC_TEST_SUMMARY"];
@@ -31,6 +34,22 @@ await runScript(async () => {
     rmSync(scratch, { recursive: true });
   }
 });
+
+/**
+ * What V8 says before it ends a worker stands far above the list of failures: kept, to be said again below it.
+ *
+ * @param {string[]} kept
+ * @returns {(line: string) => void} of what vitest prints on stderr
+ */
+function crashKeeper(kept) {
+  let left = 0;
+  return (line) => {
+    if (/^# Fatal error|^FATAL ERROR|^abort: /.test(line)) left = 30;
+    if (left === 0 || kept.length === 120) return;
+    left -= 1;
+    kept.push(line);
+  };
+}
 
 /** @param {string} report */
 function vitestCommand(report) {

@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { createInterface } from "node:readline";
 import { projectEnv, projectRoot } from "./project.mjs";
 
 const KEPT_LINES = 30;
@@ -51,11 +52,19 @@ export async function runCommand(command, args, { env = {}, shown = false } = {}
  *
  * @param {string} command
  * @param {string[]} args
- * @param {NodeJS.ProcessEnv} [env]
+ * @param {(line: string) => void} [onErrorLine] is given what the command prints on stderr, which goes on to the terminal
  * @returns {Promise<number>} 128 + N when signal N ended it, 127 when it could not be started
  */
-export async function runOnTerminal(command, args, env = {}) {
-  const child = spawn(command, args, { cwd: projectRoot, env: { ...projectEnv, ...env }, stdio: "inherit" });
+export async function runOnTerminal(command, args, onErrorLine) {
+  const child = spawn(command, args, {
+    cwd: projectRoot,
+    env: projectEnv,
+    stdio: ["inherit", "inherit", onErrorLine === undefined ? "inherit" : "pipe"],
+  });
+  if (child.stderr && onErrorLine) {
+    child.stderr.pipe(process.stderr, { end: false });
+    createInterface({ input: child.stderr }).on("line", onErrorLine);
+  }
   return new Promise((resolve) => {
     child.once("error", (error) => {
       process.stderr.write(`${command}: ${error.message}\n`);
