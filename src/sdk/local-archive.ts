@@ -19,7 +19,7 @@ const chunkBytes = 524_288;
 /** Bytes of small things that are sent together. */
 const batchBytes = 65_536;
 /** How many of those that were left out are named. */
-const maxSkipped = 100;
+export const maxSkipped = 100;
 
 const slash = Buffer.from("/");
 

@@ -199,7 +199,16 @@ describe("out of a sandbox, as docker has it", () => {
     await sh(`cd ${inside}/d; rm s root; mkdir s; echo evil > s/evil`);
     const result = await cp(`${id}:${inside}/d`, ".");
     expect(result.code).toBe(125);
+    // neither through one that stands where the copy goes
+    await sh(`cd ${inside}; rm -rf d; ln -s ${join(dir, "outside")} d`);
+    rmSync(join(dir, "d"), { recursive: true });
+    await cp(`${id}:${inside}/d`, ".");
+    await sh(`cd ${inside}; rm d; mkdir d; echo evil > d/evil`);
+    expect((await cp(`${id}:${inside}/d`, ".")).code).toBe(125);
     expect(readdirSync(join(dir, "outside"))).toEqual([]);
+    // what is named is meant
+    expect((await cp(`${id}:${inside}/d/.`, "d")).code).toBe(0);
+    expect(readdirSync(join(dir, "outside"))).toEqual(["evil"]);
   });
 });
 

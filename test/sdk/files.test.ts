@@ -1,5 +1,6 @@
+import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { lstat, mkdtemp, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
@@ -171,6 +172,24 @@ describe("directories", () => {
       (await stat(join(dir, "from/sub/f"))).mtimeMs,
       -1,
     );
+  });
+
+  test("a file goes into a pipe of this machine, but never through a symlink", async () => {
+    const { files } = (await simulated()).sandbox;
+    const dir = await localDir();
+    await files.write("/tmp/f", "hello");
+    execFileSync("mkfifo", [join(dir, "pipe")]);
+    const [read] = await Promise.all([
+      readFile(join(dir, "pipe"), "utf8"),
+      files.download("/tmp/f", join(dir, "pipe")),
+    ]);
+    expect(read).toBe("hello");
+    expect((await stat(join(dir, "pipe"))).isFIFO()).toBe(true);
+    await writeFile(join(dir, "old"), "old");
+    await symlink("old", join(dir, "link"));
+    await files.download("/tmp/f", join(dir, "link"));
+    expect((await lstat(join(dir, "link"))).isFile()).toBe(true);
+    expect(await readFile(join(dir, "old"), "utf8")).toBe("old");
   });
 
   test("what is not there on this machine is an error with its errno", async () => {
