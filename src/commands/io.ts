@@ -1,4 +1,5 @@
 import type { Readable, Writable } from "node:stream";
+import { printable } from "./printable.ts";
 
 /** What a command may touch of the process it runs in. */
 export interface Io {
@@ -31,5 +32,5 @@ export function write(stream: Writable, chunk: string | Uint8Array): Promise<voi
 
 /** A line of progress or a remark for people: never on stdout. */
 export function note(io: Io, text: string): void {
-  io.stderr.write(`${text}\n`);
+  io.stderr.write(`${printable(text)}\n`);
 }

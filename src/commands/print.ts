@@ -2,6 +2,7 @@ import type { Format } from "./format.ts";
 import { write } from "./io.ts";
 import type { Io } from "./io.ts";
 import type { Listing, Outcome, Table } from "./outcome.ts";
+import { printable, printableDocument } from "./printable.ts";
 import type { Paint } from "./theme.ts";
 
 export interface PrintOptions {
@@ -36,9 +37,9 @@ async function renderListing(
   const items: unknown = single ? listing.items[0] : listing.items;
   switch (format) {
     case "json":
-      return `${JSON.stringify(items, null, 2)}\n`;
+      return `${printableDocument(JSON.stringify(items, null, 2))}\n`;
     case "ndjson":
-      return listing.items.map((item) => `${JSON.stringify(item)}\n`).join("");
+      return listing.items.map((item) => `${printableDocument(JSON.stringify(item))}\n`).join("");
     case "yaml":
       return renderYaml(items);
     case "name":
@@ -71,14 +72,14 @@ async function printStream(entries: AsyncIterable<Listing>, io: Io, options: Pri
 
 async function renderYaml(items: unknown): Promise<string> {
   const { stringify } = await import("yaml");
-  return stringify(items, { lineWidth: 0, aliasDuplicateObjects: false });
+  return printableDocument(stringify(items, { lineWidth: 0, aliasDuplicateObjects: false }));
 }
 
 /** Columns as wide as they must be, two spaces between them: what can be read, and cut by awk. */
 function renderTable(table: Table, paint: Paint): string {
   const rows = [titleCells(table), ...table.rows];
   const widths = table.titles.map((_, column) =>
-    Math.max(...rows.map((row) => visible(row[column]?.text ?? "").length)),
+    rows.reduce((width, row) => Math.max(width, visible(row[column]?.text ?? "").length), 0),
   );
   return rows.map((row) => renderRow(row, widths, paint)).join("");
 }
@@ -95,7 +96,6 @@ function renderRow(row: Table["rows"][number], widths: readonly number[], paint:
   return `${cells.join("  ").trimEnd()}\n`;
 }
 
-/** Names and labels come from users: no line breaks, no escape sequences on somebody's terminal. */
 function visible(text: string): string {
-  return text === "" ? "-" : text.replace(/\p{Cc}/gu, (control) => JSON.stringify(control).slice(1, -1));
+  return text === "" ? "-" : printable(text);
 }

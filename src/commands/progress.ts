@@ -1,5 +1,6 @@
 import type { Io } from "./io.ts";
 import { isTerminal } from "./io.ts";
+import { printable } from "./printable.ts";
 import { formatSize } from "./size.ts";
 
 /** How far a copy has got. */
@@ -64,7 +65,7 @@ export class StatusLine {
     this.#shown = text;
     // a line that wraps could not be taken back
     const { columns = 80 } = this.#io.stderr as { readonly columns?: number };
-    this.#io.stderr.write(`${clearLine}${text.slice(0, Math.max(0, columns - 1))}`);
+    this.#io.stderr.write(`${clearLine}${printable(text).slice(0, Math.max(0, columns - 1))}`);
   }
 
   /** The line goes. */

@@ -2,6 +2,7 @@ import { DSecError } from "../protocol/errors.ts";
 import type { ErrorCode } from "../protocol/errors.ts";
 import { toProblem } from "../protocol/problem-codec.ts";
 import type { Io } from "./io.ts";
+import { printable } from "./printable.ts";
 import type { Paint } from "./theme.ts";
 
 /** What the reader can do about an error. */
@@ -20,7 +21,7 @@ const hints: Partial<Record<ErrorCode, string>> = {
   no_such_cwd: "--workdir must exist inside the sandbox",
   sandbox_not_running: "`dsec inspect` says why it ended",
   unknown_registry: "`dsec registries` lists what names the nodes know; a domain needs a dot in it",
-  unauthenticated: "the token is that of another fleet: see --token-file and `dsec config view`",
+  unauthenticated: "each fleet has a token of its own: see --token-file and `dsec config view`",
 };
 
 const systemErrors: Readonly<Record<string, ErrorCode>> = {
@@ -71,11 +72,6 @@ function errorText(error: DSecError, paint: Paint): string {
   const hint = hints[error.code];
   if (hint !== undefined) lines.push(`  ${paint("hint:", "warning")} ${hint}`);
   return `${lines.join("\n")}\n`;
-}
-
-/** Messages quote what was given, and what came out of sandboxes: control characters must not reach a terminal. */
-function printable(text: string): string {
-  return text.replace(/\p{Cc}/gu, (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
 /** Causes may be of several lines, e.g. a place in a file with a pointer to it. */

@@ -1,5 +1,6 @@
 import { PassThrough } from "node:stream";
 import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
 import type { Format } from "../../src/commands/format.ts";
 import type { Io } from "../../src/commands/io.ts";
 import { listingOf } from "../../src/commands/outcome.ts";
@@ -28,7 +29,7 @@ const fruits: readonly Fruit[] = [
 const listing: Outcome = { type: "listing", listing: listingOf(fruitView, fruits) };
 
 async function printed(outcome: Outcome, format: Format, colors = false): Promise<string> {
-  const stdout = new PassThrough();
+  const stdout = new PassThrough({ highWaterMark: 10_000_000 });
   const io: Io = {
     stdin: new PassThrough(),
     stdout,
@@ -87,10 +88,19 @@ describe("output formats", () => {
   });
 
   test("control characters from users are shown, not sent to the terminal", async () => {
-    const evil = [{ name: "a\u001b[31m\nb", grams: 1 }];
-    const text = await printed({ type: "listing", listing: listingOf(fruitView, evil) }, "table");
-    expect(text).not.toContain("\u001b");
-    expect(text).toContain(String.raw`a\u001b[31m\nb`);
+    const evil = [{ name: "a\u001b[31m\nb\u009b2J", grams: 1 }];
+    const hostile: Outcome = { type: "listing", listing: listingOf(fruitView, evil) };
+    expect(await printed(hostile, "table")).toContain(String.raw`a\u001b[31m\u000ab\u009b2J`);
+    for (const format of ["json", "ndjson", "yaml"] as const)
+      expect(await printed(hostile, format)).not.toMatch(/[^\P{Cc}\n]/u);
+    expect(JSON.parse(await printed(hostile, "json"))).toEqual(evil);
+    expect(parse(await printed(hostile, "yaml"))).toEqual(evil);
+  });
+
+  test("a table of a whole fleet", async () => {
+    const many = Array.from({ length: 150_000 }, () => ({ name: "fig", grams: 50 }));
+    const text = await printed({ type: "listing", listing: listingOf(fruitView, many) }, "table");
+    expect(text === `NAME  COLOR\n${"fig   -\n".repeat(150_000)}`).toBe(true);
   });
 
   test("colours do not disturb the columns", async () => {
