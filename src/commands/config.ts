@@ -1,5 +1,7 @@
+import { resolve } from "node:path";
+import { DSecError } from "../protocol/errors.ts";
 import { configPath, readConfigFile } from "../sdk/config.ts";
-import type { ConfigFile, Connection } from "../sdk/config.ts";
+import type { ConfigFile, Connection, ConnectionKey } from "../sdk/config.ts";
 import type { Settings } from "../sdk/settings.ts";
 import { writeConfigFile } from "./config-file.ts";
 import { formatsFrom, listingFormats } from "./format.ts";
@@ -8,7 +10,7 @@ import type { Io } from "./io.ts";
 import { text } from "./option.ts";
 import { done, listingOf } from "./outcome.ts";
 import type { View } from "./outcome.ts";
-import { DSecError } from "../protocol/errors.ts";
+import { defined } from "./sandbox-options.ts";
 import { defineVerb } from "./verb.ts";
 import type { VerbGroup } from "./verb.ts";
 
@@ -84,7 +86,7 @@ const setContext = defineVerb({
   },
   run: async ({ io }, options, [name = ""]) => {
     const config = await readFor(io);
-    const given = Object.fromEntries(Object.entries(options).filter(([, setting]) => setting !== undefined));
+    const given = defined({ ...options, ...absolutePaths(options) });
     const known = Object.hasOwn(config.contexts, name);
     const contexts = { ...config.contexts, [name]: { ...config.contexts[name], ...given } };
     await writeConfigFile({ ...config, contexts });
@@ -107,11 +109,12 @@ const deleteContext = defineVerb({
   },
 });
 
-const settingsView: View<Settings> = {
+const settingsView: View<Omit<Settings, "isTokenFileNamed">> = {
   columns: [
     { title: "CONTEXT", value: ({ context }) => context ?? "" },
     { title: "ADDRESS", value: ({ address }) => address },
     { title: "TOKEN FILE", value: ({ tokenFile }) => tokenFile },
+    { title: "CA FILE", wide: true, value: ({ caFile }) => caFile ?? "" },
     { title: "INSTANCE", value: ({ instance }) => instance },
     { title: "DATA DIR", wide: true, value: ({ dataDir }) => dataDir },
     { title: "RUN DIR", wide: true, value: ({ runDir }) => runDir },
@@ -125,7 +128,7 @@ const view = defineVerb({
   options: {},
   formats: formatsFrom("yaml"),
   run: async ({ settings }) => {
-    const { token, ...shown } = await settings();
+    const { token, isTokenFileNamed: _, ...shown } = await settings();
     const row = { ...shown, token: token === undefined ? undefined : "(from DSEC_TOKEN)" };
     return { type: "listing", single: true, listing: listingOf(settingsView, [row]) };
   },
@@ -141,6 +144,14 @@ export const config: VerbGroup = {
     view: { summary: "show the settings that hold here", verb: view },
   },
 };
+
+/** Paths as they are meant where the command is given: in the file, relative ones are relative to it. */
+function absolutePaths(options: Partial<Record<ConnectionKey, string | undefined>>): Connection {
+  const paths = ["token-file", "ca-file", "data-dir", "run-dir"] as const;
+  return Object.fromEntries(
+    paths.flatMap((key) => (options[key] === undefined ? [] : [[key, resolve(options[key])]])),
+  );
+}
 
 function readFor(io: Io): Promise<ConfigFile> {
   return readConfigFile(configPath(io.env));

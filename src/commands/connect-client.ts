@@ -1,4 +1,3 @@
-import { join } from "node:path";
 import { DSecError } from "../protocol/errors.ts";
 import { isToken } from "../sdk/bearer-token.ts";
 import { DSecClient } from "../sdk/client.ts";
@@ -20,6 +19,5 @@ export async function connectClient(settings: Settings): Promise<DSecClient> {
 
 /** That the local fleet has left no token means that none runs; a file that somebody named ought to be there. */
 async function tokenOf(settings: Settings): Promise<string> {
-  const named = settings.tokenFile !== join(settings.dataDir, "token");
-  return named ? readTokenFile(settings.tokenFile) : readToken(settings);
+  return settings.isTokenFileNamed ? readTokenFile(settings.tokenFile) : readToken(settings);
 }

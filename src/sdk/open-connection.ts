@@ -63,8 +63,17 @@ export async function readPem(file: string): Promise<string> {
   }
 }
 
-/** @throws DSecError `coordinator_unreachable` where the local fleet has left no token, `unauthenticated` for a file of no token */
+/**
+ * The local fleet's token, which opens everything, goes to no other fleet than one of this machine.
+ * @throws DSecError `coordinator_unreachable` where the local fleet has left no token, `unauthenticated` where there is none for the address
+ */
 export async function readToken(settings: Settings): Promise<string> {
+  const { address, isTokenFileNamed } = settings;
+  if (address.startsWith("https:") && !isTokenFileNamed)
+    throw new DSecError(
+      "unauthenticated",
+      `no token is known for ${address}: give it by --token-file, DSEC_TOKEN or the context`,
+    );
   const token = await readTokenText(settings);
   if (!isToken(token)) throw new DSecError("unauthenticated", `${settings.tokenFile} holds no token`);
   return token;

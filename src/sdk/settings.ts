@@ -18,6 +18,8 @@ export interface Settings {
   /** DSEC_TOKEN; goes before the file. */
   readonly token: string | undefined;
   readonly tokenFile: string;
+  /** Somebody named the file; else it is where a fleet of this machine leaves its own. */
+  readonly isTokenFileNamed: boolean;
   readonly caFile: string | undefined;
   readonly dataDir: string;
   readonly runDir: string;
@@ -43,12 +45,14 @@ export function resolveSettings(
 
   const dataDir = resolve(pick("data-dir") ?? defaultDataDir(environment));
   const runDir = resolve(pick("run-dir") ?? defaultRunDir(environment));
+  const tokenFile = pick("token-file");
   return {
     context,
     address: pick("address") ?? `unix:${join(runDir, "coordinator.sock")}`,
     // a token file that was given is meant, whatever the environment holds
     token: given["token-file"] === undefined ? environment["DSEC_TOKEN"] || undefined : undefined,
-    tokenFile: pick("token-file") ?? join(dataDir, "token"),
+    tokenFile: tokenFile ?? join(dataDir, "token"),
+    isTokenFileNamed: tokenFile !== undefined,
     caFile: pick("ca-file"),
     dataDir,
     runDir,
@@ -85,7 +89,9 @@ function defaultDataDir(environment: Environment): string {
   return join(environment["XDG_DATA_HOME"] || join(homedir(), ".local", "share"), "dsec");
 }
 
+/** Never below /tmp: who is quicker there would get our token. */
 function defaultRunDir(environment: Environment): string {
   if (process.getuid?.() === 0) return "/run/dsec";
-  return join(environment["XDG_RUNTIME_DIR"] || `/tmp/dsec-${process.getuid?.() ?? 0}`, "dsec");
+  const runtimeDir = environment["XDG_RUNTIME_DIR"];
+  return runtimeDir ? join(runtimeDir, "dsec") : join(defaultDataDir(environment), "run");
 }

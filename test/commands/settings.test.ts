@@ -31,6 +31,7 @@ describe("settings", () => {
     expect(settings).toMatchObject({
       address: "unix:/run/x/coordinator.sock",
       tokenFile: "/data/token",
+      isTokenFileNamed: false,
       instance: "dsec",
       context: undefined,
     });

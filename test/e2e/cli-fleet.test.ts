@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
-import { dirname, join } from "node:path";
+import { dirname, join, relative } from "node:path";
 import type { Readable } from "node:stream";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -184,7 +184,7 @@ describe("over TCP", () => {
     const token = join(folder, "data", "token");
     const remote = { DSEC_CONFIG: join(folder, "remote.yaml"), DSEC_RUN_DIR: join(folder, "nothing-here") };
     const there = (...argv: string[]): Promise<CommandResult> => runDsec(argv, remote);
-    const given = ["--address", address, "--token-file", token, "--ca-file", cert];
+    const given = ["--address", address, "--token-file", relative(process.cwd(), token), "--ca-file", cert];
     expect((await there("config", "set-context", "lab", ...given)).code).toBe(0);
     expect((await there("config", "use-context", "lab")).code).toBe(0);
     expect((await there("run", "-q", ...simulated, "--", "echo", "over", "TLS")).stdout).toBe("over TLS\n");

@@ -112,6 +112,12 @@ describe("which fleet a client speaks to", () => {
     const { dir, environment } = await home(contexts);
     await rm(join(dir, "dsec", "fleet.token"));
     await expect(DSecClient.open({ environment })).rejects.toMatchObject({ code: "unauthenticated" });
+    // this machine's own must not be shown to others
+    const open = DSecClient.open({ environment, context: "near", address: "https://other.example:7443" });
+    await expect(open).rejects.toMatchObject({
+      code: "unauthenticated",
+      message: expect.stringContaining("https://other.example:7443"),
+    });
   });
 
   test("what no header can carry is no token, whether given, in the environment or in a file", async () => {
