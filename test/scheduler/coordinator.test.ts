@@ -7,6 +7,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { DSecClient } from "../../src/sdk/index.ts";
 import { problemOf, send as sendAs, token as otherToken } from "../wire/wire-fixture.ts";
 import { TestFleet } from "./fleet-fixture.ts";
+import { scriptedNode, statusOf } from "./scripted-node.ts";
 
 describe("the coordinator", () => {
   test("refuses a second one on its socket", async () => {
@@ -113,6 +114,27 @@ describe("the coordinator", () => {
     await fleet.client.shutdown({ sandboxes: "stop" });
     await ended.promise;
     expect((await sandbox.refresh()).state).toBe("stopped");
+  });
+
+  test("ends every sandbox of a node, whichever page lists it and whichever cannot be ended", async () => {
+    const ended = Promise.withResolvers<void>();
+    const stopped: string[] = [];
+    const daemon = await scriptedNode(async (url, respond, cut) => {
+      const [, id] = /^\/v1\/sandboxes\/(.*)\/stop$/.exec(url) ?? [];
+      if (url === "/v1/node") respond(200, statusOf("n2"));
+      else if (url.includes("cursor=")) respond(200, { items: [{ id: "n2-c" }] });
+      else if (id === undefined) respond(200, { items: [{ id: "n2-a" }, { id: "n2-b" }], nextCursor: "b" });
+      else if (id === "n2-b") cut();
+      else {
+        stopped.push(id);
+        respond(200, {});
+      }
+    });
+    const fleet = await TestFleet.start([], { coordinator: { onShutdown: () => ended.resolve() } });
+    await fleet.register("n2", daemon);
+    await fleet.client.shutdown({ sandboxes: "stop" });
+    await ended.promise;
+    expect(stopped).toEqual(["n2-a", "n2-c"]);
   });
 
   test("a client that speaks of nothing gets the fleet of its environment", async () => {

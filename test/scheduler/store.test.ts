@@ -24,14 +24,17 @@ describe("the coordinator's store", () => {
     store.putCreate("alice", "k", { id: "n2-a", digest: "d" }, 2);
     expect(store.findCreate("alice", "k")).toEqual({ id: "n2-a", digest: "d" });
     expect(store.findCreate("bob", "k")).toEqual({ id: "n1-b", digest: "d" });
-    store.deleteCreate("bob", "k");
+    store.deleteCreate("bob", "k", "n1-b");
     expect(store.findCreate("bob", "k")).toBeUndefined();
+    // what the key stood for before is none of its business
+    store.deleteCreate("alice", "k", "n1-a");
+    expect(store.findCreate("alice", "k")?.id).toBe("n2-a");
   });
 
   test("a sweep forgets old keys only", async () => {
     const store = open(await storePath());
     for (const time of [1, 2, 3]) store.putCreate("alice", `k${time}`, { id: "n1-a", digest: "d" }, time);
-    store.sweepCreates(3);
+    expect([store.sweepCreates(3, 1), store.sweepCreates(3)]).toEqual([true, false]);
     expect(["k1", "k2", "k3"].map((key) => store.findCreate("alice", key)?.id)).toEqual([
       undefined,
       undefined,

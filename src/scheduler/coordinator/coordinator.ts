@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import type { FastifyBaseLogger } from "fastify";
+import { DSecError } from "../../protocol/errors.ts";
 import type { SandboxList } from "../../protocol/sandbox.ts";
 import { bearerAuthenticator, loadOrCreateToken } from "../../wire/server/authentication.ts";
 import type { TlsFiles } from "../../wire/server/listener.ts";
@@ -58,6 +59,8 @@ const defaultProbeIntervalMs = 2000;
 /** Idempotency keys are honoured this long, milliseconds. */
 const keyLifetimeMs = 86_400_000;
 const defaultSweepIntervalMs = 60_000;
+/** Milliseconds between two parts of one sweep. */
+const sweepPauseMs = 100;
 /** Owner of sandboxes made with the fleet's own token. */
 const owner = "local";
 /** Sandboxes stopped at the same time on one node. */
@@ -92,16 +95,21 @@ export async function startCoordinator(options: CoordinatorOptions): Promise<Coo
   const proxy = new PortProxy(registry, new PortAccess(bearerAuthenticator(token), tokens), log);
   serveRoutes(server, { registry, watcher, creates, metrics, proxy, tokens, now, owner, shutdown });
   servePolicies(server, { registry, policies: store.policies, now });
-  const sweep = setInterval(() => {
+  const sweepIntervalMs = options.sweepIntervalMs ?? defaultSweepIntervalMs;
+  let sweeping: NodeJS.Timeout;
+  const sweep = (): void => {
+    let isMore = false;
     try {
-      store.sweepCreates(now() - keyLifetimeMs);
+      isMore = store.sweepCreates(now() - keyLifetimeMs);
       registry.sweep();
     } catch (error) {
       log.warn({ err: error }, "old keys and nodes could not be forgotten");
     }
-  }, options.sweepIntervalMs ?? defaultSweepIntervalMs).unref();
+    sweeping = setTimeout(sweep, isMore ? sweepPauseMs : sweepIntervalMs).unref();
+  };
+  sweeping = setTimeout(sweep, sweepIntervalMs).unref();
   const close = async (): Promise<void> => {
-    clearInterval(sweep);
+    clearTimeout(sweeping);
     watcher.close();
     await server.close();
     proxy.close();
@@ -132,10 +140,14 @@ function shutdownOf({ onShutdown, log }: CoordinatorOptions, registry: Registry)
 
 async function stopEverything(registry: Registry, log: FastifyBaseLogger): Promise<void> {
   const { unreachable, refusals } = await askAll(registry.all(), async (node) => {
-    const query = { limit: 10_000 };
-    const { items } = await node.client.json<SandboxList>("listSandboxes", { query });
-    const ids = items.map(({ id }) => id);
-    await Promise.all(Array.from({ length: stopWidth }, async () => stopEach(node, ids)));
+    let cursor: string | undefined;
+    do {
+      const query = { limit: 10_000, cursor };
+      const page: SandboxList = await node.client.json("listSandboxes", { query });
+      const ids = page.items.map(({ id }) => id);
+      await Promise.all(Array.from({ length: stopWidth }, async () => stopEach(node, ids, log)));
+      cursor = page.nextCursor;
+    } while (cursor !== undefined);
   });
   for (const node of unreachable)
     log.warn({ node }, "sandboxes of a node that does not answer were not stopped");
@@ -143,7 +155,14 @@ async function stopEverything(registry: Registry, log: FastifyBaseLogger): Promi
     log.warn({ node: node.name, err: error }, "not every sandbox was stopped");
 }
 
-async function stopEach(node: FleetNode, ids: string[]): Promise<void> {
+/** One that cannot be stopped does not keep the others running. */
+async function stopEach(node: FleetNode, ids: string[], log: FastifyBaseLogger): Promise<void> {
   for (let ref = ids.pop(); ref !== undefined; ref = ids.pop())
-    await node.client.json("stopSandbox", { params: { ref }, body: {}, idempotent: true });
+    await node.client
+      .json("stopSandbox", { params: { ref }, body: {}, idempotent: true })
+      .catch((error: unknown) => {
+        // it has ended meanwhile, and its record with it
+        if (error instanceof DSecError && error.code === "not_found") return;
+        log.warn({ err: error, sandbox: ref }, "a sandbox could not be stopped");
+      });
 }

@@ -112,7 +112,7 @@ export class Creates {
       });
     // the same id is the same sandbox: whatever became of the earlier attempt, it is not placed twice
     return this.#place(node, known.id, request).catch((error: unknown) => {
-      this.#forgetUnlessUnknown(request, error);
+      this.#forgetUnlessUnknown(request, known.id, error);
       throw error;
     });
   }
@@ -164,7 +164,7 @@ export class Creates {
       try {
         return await this.#place(chosen, id, request);
       } catch (error) {
-        this.#forgetUnlessUnknown(request, error);
+        this.#forgetUnlessUnknown(request, id, error);
         if (!(error instanceof DSecError) || error.ambiguous || !elsewhere.has(error.code)) throw error;
         const refusal = { node: chosen.name, code: error.code, reason: error.message };
         this.#parts.refused(refusal);
@@ -204,7 +204,7 @@ export class Creates {
         timeoutMs: startMs,
       });
     } catch (error) {
-      if (signal.aborted) orphans.left(node, id, this.#forgetter(request));
+      if (signal.aborted) orphans.left(node, id, this.#forgetter(request, id));
       throw error;
     } finally {
       settled(now());
@@ -219,14 +219,14 @@ export class Creates {
     return { spec: typeof networkPolicy === "string" ? spec : rest, networkPolicy: given };
   }
 
-  #forgetter({ owner, key }: CreateRequest): (() => void) | undefined {
-    return key === undefined ? undefined : () => this.#parts.store.deleteCreate(owner, key);
+  #forgetter({ owner, key }: CreateRequest, id: string): (() => void) | undefined {
+    return key === undefined ? undefined : () => this.#parts.store.deleteCreate(owner, key, id);
   }
 
   /** A key whose create certainly came to nothing may be tried anew; one whose outcome is unknown must find the same id. */
-  #forgetUnlessUnknown({ owner, key }: CreateRequest, error: unknown): void {
+  #forgetUnlessUnknown({ owner, key }: CreateRequest, id: string, error: unknown): void {
     if (key === undefined || (error instanceof DSecError && error.ambiguous)) return;
-    this.#parts.store.deleteCreate(owner, key);
+    this.#parts.store.deleteCreate(owner, key, id);
   }
 
   #refuse(refusals: ReadonlyMap<string, Refusal>, errors: ReadonlyMap<string, DSecError>): DSecError {

@@ -79,16 +79,18 @@ export class Store {
     ]);
   }
 
-  deleteCreate(owner: string, key: string): void {
-    this.#run("DELETE FROM creates WHERE owner = ? AND key = ?", [owner, key]);
+  /** Forgets a key, unless it stands for another sandbox by now. */
+  deleteCreate(owner: string, key: string, id: string): void {
+    this.#run("DELETE FROM creates WHERE owner = ? AND key = ? AND id = ?", [owner, key, id]);
   }
 
-  /** Forgets keys from before `time`. */
-  sweepCreates(time: number): void {
-    this.#run(
+  /** Forgets keys from before `time`, so many at once. @returns whether more are left */
+  sweepCreates(time: number, most = sweepBatch): boolean {
+    const forgotten = this.#run(
       "DELETE FROM creates WHERE (owner, key) IN (SELECT owner, key FROM creates WHERE createdAt < ? LIMIT ?)",
-      [time, sweepBatch],
+      [time, most],
     );
+    return forgotten === most;
   }
 
   nodes(): StoredNode[] {
@@ -131,10 +133,10 @@ export class Store {
     }
   }
 
-  /** @throws DSecError `disk_full` */
-  #run(sql: string, values: readonly SQLInputValue[]): void {
+  /** @returns how many rows it changed @throws DSecError `disk_full` */
+  #run(sql: string, values: readonly SQLInputValue[]): number {
     try {
-      this.#prepare(sql).run(...values);
+      return Number(this.#prepare(sql).run(...values).changes);
     } catch (cause) {
       const isFull = cause instanceof Error && "errcode" in cause && cause.errcode === full;
       throw isFull
