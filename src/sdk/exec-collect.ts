@@ -212,7 +212,12 @@ function feed(exec: ExecConnection, stdin: string | Uint8Array | AsyncIterable<U
   const send = async (): Promise<void> => {
     if (typeof stdin === "string") await exec.write(Buffer.from(stdin));
     else if (stdin instanceof Uint8Array) await exec.write(stdin);
-    else for await (const chunk of stdin) await exec.write(chunk);
+    else
+      for await (const chunk of stdin) {
+        await exec.write(chunk);
+        // who asks on would not come to an end with a source that has none
+        if (exec.hasEnded) return;
+      }
     exec.end();
   };
   send().catch((cause: unknown) =>

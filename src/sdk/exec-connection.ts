@@ -90,6 +90,11 @@ export class ExecConnection {
     else signal?.addEventListener("abort", abort, { once: true });
   }
 
+  /** Whether nothing is sent any more. */
+  get hasEnded(): boolean {
+    return this.#outcome === "ended";
+  }
+
   /** Sends stdin; resolves when the bytes fit the window. After the end they are dropped. */
   async write(bytes: Uint8Array): Promise<void> {
     for (let offset = 0; offset < bytes.length && this.#outcome === "open";) {

@@ -4,7 +4,12 @@ import { DSecError } from "../protocol/errors.ts";
 import { maxExecFrame } from "../protocol/exec-frames.ts";
 import { routePath } from "../protocol/routes.ts";
 import { type Address, parseAddress } from "../wire/address.ts";
-import { cancelledError, connectionError, type Progress } from "../wire/client/connection-error.ts";
+import {
+  cancelledError,
+  connectionError,
+  type Progress,
+  timeoutError,
+} from "../wire/client/connection-error.ts";
 import { refuseProblem } from "../wire/client/response.ts";
 import { withRetries } from "../wire/client/retry.ts";
 import type { Connection } from "./open-connection.ts";
@@ -64,7 +69,6 @@ async function openSocket(
       perMessageDeflate: false,
       skipUTF8Validation: true,
       followRedirects: false,
-      handshakeTimeout: handshakeMs,
       maxPayload: maxExecFrame + 1024,
       ...(connection.ca === undefined ? {} : { ca: connection.ca }),
     });
@@ -83,6 +87,7 @@ function opened(socket: WebSocket, address: string, signal: AbortSignal | undefi
       socket.terminate();
     };
     const settle = (): void => {
+      clearTimeout(timer);
       signal?.removeEventListener("abort", abort);
       socket.off("error", fail);
     };
@@ -92,6 +97,10 @@ function opened(socket: WebSocket, address: string, signal: AbortSignal | undefi
       socket.on("error", () => undefined);
       reject(handshakeError(error, progress));
     };
+    const timer = setTimeout(() => {
+      fail(timeoutError(handshakeMs, { ...progress, connected: true }));
+      socket.terminate();
+    }, handshakeMs);
     socket.once("open", () => {
       settle();
       resolve();

@@ -117,6 +117,21 @@ describe("exec", () => {
     expect(hash.digest("hex")).toBe(sha256(input));
   });
 
+  test("a source of stdin without an end is left when the command has ended", async () => {
+    const fleet = await TestFleet.start();
+    const sandbox = await fleet.create();
+    const left = Promise.withResolvers<void>();
+    async function* endless(): AsyncGenerator<Uint8Array> {
+      try {
+        for (;;) yield Buffer.alloc(1000);
+      } finally {
+        left.resolve();
+      }
+    }
+    expect((await sandbox.exec(["true"], { stdin: endless() })).exitCode).toBe(0);
+    await left.promise;
+  });
+
   test("output beyond the cap is an error, never cut", async () => {
     const fleet = await TestFleet.start();
     const sandbox = await fleet.create();

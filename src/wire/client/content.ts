@@ -16,6 +16,8 @@ export interface ContentCall {
 
 /** Milliseconds without a byte after which a server that does not say so itself is given up. */
 const stallMs = 90_000;
+/** Bytes that are handed over at a time: so few that a slow link shows that it moves. */
+const partBytes = 1_048_576;
 
 /** An answer with content. */
 export interface ContentAnswer {
@@ -84,8 +86,9 @@ export async function uploadContent<T>(http: HttpClient, route: ContentRoute, ca
     headers: crc32 === undefined ? {} : { trailer: fileHeaders.crc32 },
     signal,
   };
-  if (content instanceof Uint8Array) {
-    const headers = { ...request.headers, "content-length": content.length };
+  const isWhole = content instanceof Uint8Array;
+  const headers = isWhole ? { "content-length": content.length } : request.headers;
+  if (isWhole && content.length <= partBytes) {
     watch.arm();
     return answerOf<T>(http.rawStream({ ...request, headers, body: content }), watch, failed);
   }
@@ -94,7 +97,7 @@ export async function uploadContent<T>(http: HttpClient, route: ContentRoute, ca
   let sent: ClientRequest | undefined;
   const body = (outgoing: ClientRequest): void => {
     sent = outgoing;
-    writeChunks(outgoing, content, watch)
+    writeChunks(outgoing, isWhole ? [content] : content, watch)
       .then((whole) => {
         if (!whole) return;
         if (crc32 !== undefined) outgoing.addTrailers({ [fileHeaders.crc32]: crc32() });
@@ -106,7 +109,7 @@ export async function uploadContent<T>(http: HttpClient, route: ContentRoute, ca
       });
   };
   try {
-    return await answerOf<T>(http.rawStream({ ...request, body }), watch, failed);
+    return await answerOf<T>(http.rawStream({ ...request, headers, body }), watch, failed);
   } catch (error) {
     throw sourceFailure ?? error;
   } finally {
@@ -118,7 +121,7 @@ export async function uploadContent<T>(http: HttpClient, route: ContentRoute, ca
 /** Each chunk is written before the next one is asked for. False when nobody wanted all of them. */
 async function writeChunks(
   outgoing: ClientRequest,
-  content: AsyncIterable<Uint8Array>,
+  content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   watch: StallWatch,
 ): Promise<boolean> {
   let isOver = false;
@@ -130,12 +133,15 @@ async function writeChunks(
   outgoing.once("close", over).once("response", over);
   for await (const chunk of content) {
     if (isOver) return false;
-    watch.arm();
-    await new Promise<void>((resolve) => {
-      goOn = resolve;
-      outgoing.write(chunk, () => resolve());
-    });
-    watch.disarm();
+    for (let at = 0; at < chunk.length; at += partBytes) {
+      watch.arm();
+      await new Promise<void>((resolve) => {
+        goOn = resolve;
+        outgoing.write(chunk.subarray(at, at + partBytes), () => resolve());
+      });
+      watch.disarm();
+      if (isOver) return false;
+    }
   }
   watch.arm();
   return !isOver;
