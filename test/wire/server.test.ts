@@ -105,11 +105,11 @@ describe("requests", () => {
     await send(
       address,
       "GET",
-      "/v1/sandboxes?state=running,paused&state=lost&label=a%3Db&limit=5&all=true&usage=0",
+      "/v1/sandboxes?state=running,paused&state=lost&label=a%3Db,c&limit=5&all=true&usage=0",
     );
     await send(address, "GET", "/v1/sandboxes");
     expect(seen).toEqual([
-      { state: ["running", "paused", "lost"], label: ["a=b"], limit: 5, all: true, usage: false },
+      { state: ["running", "paused", "lost"], label: ["a=b,c"], limit: 5, all: true, usage: false },
       { limit: 1000, usage: false },
     ]);
   });

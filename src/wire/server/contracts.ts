@@ -1,6 +1,5 @@
 import { z } from "zod";
-import { ExecList } from "../../protocol/exec.ts";
-import { LogLine } from "../../protocol/exec.ts";
+import { ExecList, LogLine } from "../../protocol/exec.ts";
 import { NodeLayerList } from "../../protocol/layer.ts";
 import { NodeName, SandboxId, SandboxRef } from "../../protocol/names.ts";
 import { NodeList, NodeRegistration, NodeStatus, ServerVersion } from "../../protocol/node.ts";

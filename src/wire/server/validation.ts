@@ -51,14 +51,19 @@ function coerceStrings(schema: z.ZodType, query: unknown): unknown {
   return Object.fromEntries(
     Object.entries(query).map(([key, value]) => {
       const field = Object.hasOwn(shape, key) ? shape[key] : undefined;
-      return [key, field === undefined ? value : coerce(kindOf(field), value)];
+      return [key, field === undefined ? value : coerce(innermost(field), value)];
     }),
   );
 }
 
-function coerce(kind: string, value: unknown): unknown {
-  if (kind === "array")
-    return (Array.isArray(value) ? value : [value]).flatMap((item) => String(item).split(","));
+function coerce({ def }: z.core.$ZodTypeInternals, value: unknown): unknown {
+  const kind = def.type;
+  if (kind === "array") {
+    const given: unknown[] = Array.isArray(value) ? value : [value];
+    // names of a fixed set may stand in one parameter; other text may have commas of its own
+    const isList = "element" in def && innermost(def.element as z.core.$ZodType).def.type === "enum";
+    return isList ? given.flatMap((item) => String(item).split(",")) : given;
+  }
   if (typeof value !== "string") return value;
   if (kind === "number") return value.trim() === "" || Number.isNaN(Number(value)) ? value : Number(value);
   if (kind === "boolean")
@@ -66,7 +71,6 @@ function coerce(kind: string, value: unknown): unknown {
   return value;
 }
 
-function kindOf(schema: z.core.$ZodType): string {
-  const { def } = schema._zod;
-  return "innerType" in def ? kindOf(def.innerType as z.core.$ZodType) : def.type;
+function innermost({ _zod: schema }: z.core.$ZodType): z.core.$ZodTypeInternals {
+  return "innerType" in schema.def ? innermost(schema.def.innerType as z.core.$ZodType) : schema;
 }
