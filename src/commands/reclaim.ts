@@ -18,9 +18,15 @@ export const reclaim = defineVerb({
   },
   formats: listingFormats,
   run: async ({ io, client }, options) => {
-    const { items, memoryBytes, diskBytes } = await (
+    const {
+      items,
+      memoryBytes,
+      diskBytes,
+      unreachable = [],
+    } = await (
       await client()
     ).reclaim({ filter: filterOf(options), idleFor: options.idle ?? 0, dryRun: options.dryRun });
+    if (unreachable.length > 0) note(io, `no answer from ${unreachable.join(", ")}: nothing was ended there`);
     note(
       io,
       `${options.dryRun ? "would free" : "freed"} ${formatSize(memoryBytes)} of memory and ${formatSize(diskBytes)} of disk`,

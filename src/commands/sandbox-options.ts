@@ -18,10 +18,10 @@ export const processOptions = {
   ),
   envFile: many("--env-file <file>", "file of environment variables, one a line", (given) => given),
   user: text("-u, --user <user>", "user name or uid, optionally with :group"),
-  workdir: text("-w, --workdir <dir>", "working directory; made where it is missing"),
+  workdir: text("-w, --workdir <dir>", "working directory"),
 };
 
-/** Flags that say what a sandbox is. What is not given is the fleet's to decide: defaults stand in the protocol. */
+/** Flags that say what a sandbox is. What is not given is the fleet's to decide; a test holds what is said of it here to the protocol's defaults. */
 export const sandboxOptions = {
   workspace: text("--workspace <layer>", "layer of kind workspace, over the image"),
   toolkits: many(
@@ -32,18 +32,32 @@ export const sandboxOptions = {
   name: text("--name <name>", "name of the sandbox; unique on the fleet"),
   labels: many("-l, --label <key=value>", "label; may be repeated", parseKeyValue),
   ...processOptions,
+  workdir: text("-w, --workdir <dir>", "working directory; made where it is missing"),
   hostname: text("--hostname <name>", "host name inside"),
-  ttl: value("--ttl <duration>", "idle time after which it ends: 5m, 1h30m, 90; 0 for never", parseSeconds),
-  maxLifetime: value("--max-lifetime <duration>", "time after which it ends whatever it does", parseSeconds),
-  memory: value("-m, --memory <size>", "memory limit: 512m, 2g", parseMebibytes),
-  cpus: value("--cpus <cores>", "cores asked for: a share of the machine, no ceiling", parseNumber),
+  ttl: value(
+    "--ttl <duration>",
+    "idle time after which it ends: 5m, 1h30m, 90; 0 for never; 30m unless given",
+    parseSeconds,
+  ),
+  maxLifetime: value(
+    "--max-lifetime <duration>",
+    "time after which it ends whatever it does; 0 for never; 24h unless given",
+    parseSeconds,
+  ),
+  memory: value("-m, --memory <size>", "memory limit: 512m, 2g; 1g unless given", parseMebibytes),
+  cpus: value(
+    "--cpus <cores>",
+    "cores asked for: a share of the machine, no ceiling; 1 unless given",
+    parseNumber,
+  ),
   cpuLimit: value("--cpu-limit <cores>", "hard ceiling in cores", parseNumber),
-  pids: value("--pids <count>", "processes it may have", parseCount),
-  disk: value("--disk <size>", "what it may write: 2g", parseMebibytes),
-  class: choice<ResourceClass>("--class <class>", "latency-sensitive|best-effort", [
-    "latency-sensitive",
-    "best-effort",
-  ]),
+  pids: value("--pids <count>", "processes it may have; 1024 unless given", parseCount),
+  disk: value("--disk <size>", "what it may write: 2g; 4g unless given", parseMebibytes),
+  class: choice<ResourceClass>(
+    "--class <class>",
+    "latency-sensitive|best-effort; latency-sensitive unless given",
+    ["latency-sensitive", "best-effort"],
+  ),
   pull: choice<PullPolicy>(
     "--pull <policy>",
     "missing|always|never: when the image is looked for in its registry; missing unless given",
