@@ -15,8 +15,11 @@ const { main } = await import("../src/commands/main.ts");
 const readerGone = new AbortController();
 for (const stream of [process.stdout, process.stderr]) {
   stream.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code !== "EPIPE") {
+      process.stderr.write(`dsec: what there is to say cannot be written: ${error.message}\n`);
+      process.exit(125);
+    }
     // a reader that has gone away (`dsec ls | head`) is no error
-    if (error.code !== "EPIPE") throw error;
     if (stream === process.stdout) readerGone.abort();
   });
 }

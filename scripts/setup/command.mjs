@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { constants } from "node:os";
 import { createInterface } from "node:readline";
 import { projectEnv, projectRoot } from "./project.mjs";
 
@@ -70,6 +71,6 @@ export async function runOnTerminal(command, args, onErrorLine) {
       process.stderr.write(`${command}: ${error.message}\n`);
       resolve(127);
     });
-    child.once("close", (code, signal) => resolve(code ?? 128 + (signal === "SIGINT" ? 2 : 15)));
+    child.once("close", (code, signal) => resolve(code ?? 128 + constants.signals[signal ?? "SIGTERM"]));
   });
 }

@@ -73,7 +73,7 @@ function memberOf(block: Buffer, flag: string, extended: Extended): TarMember {
     uid: number(block, tarField.uid),
     gid: number(block, tarField.gid),
     size: number(block, tarField.size),
-    mtimeMs: number(block, tarField.mtime) * 1000,
+    mtimeMs: time(tarFieldNumber(block, tarField.mtime)),
     link: Buffer.from(text(block, tarField.link)),
     ...extended,
   };
@@ -103,7 +103,7 @@ function readRecords(data: Buffer): Extended {
 function apply(extended: Extended, key: string, value: Buffer): void {
   if (key === "path") extended.name = value;
   else if (key === "linkpath") extended.link = value;
-  else if (key === "mtime") extended.mtimeMs = Number(value.toString()) * 1000;
+  else if (key === "mtime") extended.mtimeMs = time(Number(value.toString()));
   else if (key === "size" || key === "uid" || key === "gid")
     extended[key] = inRange(Number(value.toString()));
   else if (key.startsWith("GNU.sparse.")) throw broken("it has a file in GNU's format for holes");
@@ -112,6 +112,12 @@ function apply(extended: Extended, key: string, value: Buffer): void {
 function inRange(value: number): number {
   if (!Number.isSafeInteger(value) || value < 0) throw broken("a number is out of range");
   return value;
+}
+
+/** Of seconds, which may be before 1970. */
+function time(seconds: number): number {
+  if (!Number.isFinite(seconds)) throw broken("a time is malformed");
+  return seconds * 1000;
 }
 
 function number(block: Buffer, field: readonly [number, number]): number {

@@ -44,7 +44,8 @@ export { DSecError, errorTable, isErrorCode } from "../protocol/errors.ts";
 export type { ErrorCode } from "../protocol/errors.ts";
 export type { ExecExit, ExecRecord, ExecSpecInput, LogLine } from "../protocol/exec.ts";
 export type { PortToken } from "../protocol/port.ts";
-export type { BackendReport, NodeList, NodeStatus } from "../protocol/node.ts";
+export type { LayerHeat, NodeLayer, NodeLayerList } from "../protocol/layer.ts";
+export type { BackendReport, NodeList, NodeStatus, ServerVersion } from "../protocol/node.ts";
 export type { SessionInfo, SessionOutcome } from "../protocol/session.ts";
 export type {
   BackendKind,
