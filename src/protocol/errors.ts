@@ -35,6 +35,7 @@ const table = {
   layer_corrupt: { status: 500, exit: 125, retryable: false },
   network_policy_unsupported: { status: 422, exit: 125, retryable: false },
   unknown_registry: { status: 422, exit: 125, retryable: false },
+  unknown_policy: { status: 409, exit: 125, retryable: true },
   unsupported: { status: 422, exit: 125, retryable: false },
   // execs
   command_not_found: { status: 422, exit: 127, retryable: false },

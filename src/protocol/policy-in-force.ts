@@ -12,6 +12,13 @@ export const GivenPolicy = z.strictObject({
 });
 export type GivenPolicy = z.infer<typeof GivenPolicy>;
 
+/** A policy that the node has been given before, and so need not be sent again. */
+export const KnownPolicy = z.strictObject({
+  digest: z.string().regex(/^sha256:[0-9a-f]{64}$/, "must be sha256: and 64 hexadecimal digits"),
+  origin: PolicyOrigin.optional(),
+});
+export type KnownPolicy = z.infer<typeof KnownPolicy>;
+
 /** What policy a sandbox has, without its rules. */
 export const PolicyInForce = z.object({
   /** Absent: it has rules of its own. */

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { Labels, NodeName, SandboxId, SandboxName } from "./names.ts";
 import { NetworkCounters } from "./network-decision.ts";
 import { NetworkRules, PolicyChoice } from "./network-policy.ts";
-import { GivenPolicy, PolicyInForce } from "./policy-in-force.ts";
+import { GivenPolicy, KnownPolicy, PolicyInForce } from "./policy-in-force.ts";
 import { Problem } from "./problem.ts";
 
 export const BackendKind = z.enum(["container", "fncall", "microvm", "vm", "simulated"]);
@@ -148,6 +148,8 @@ export const Placement = z.strictObject({
   spec: SandboxSpec,
   /** What the spec's `networkPolicy` names: policies with names are the coordinator's to look up. */
   networkPolicy: GivenPolicy.optional(),
+  /** Instead of it: `unknown_policy` where the node does not have it, and it must be sent. */
+  knownPolicy: KnownPolicy.optional(),
 });
 export type Placement = z.infer<typeof Placement>;
 

@@ -192,17 +192,19 @@ export class Creates {
   async #place(node: FleetNode, id: string, request: CreateRequest): Promise<Sandbox> {
     const { owner, spec, signal, requestId } = request;
     const { orphans, now } = this.#parts;
-    const body: Placement = { id, owner, ...this.#withPolicy(spec) };
+    const { networkPolicy, ...body } = { id, owner, ...this.#withPolicy(spec) };
     orphans.claimed(id);
     const settled = node.placing(placedRecently(spec));
     try {
-      return await node.client.json<Sandbox>("placeSandbox", {
-        params: { id },
-        body,
-        headers: { "x-request-id": requestId },
-        signal,
-        timeoutMs: startMs,
-      });
+      return await node.policies.send(networkPolicy, async (policy) =>
+        node.client.json<Sandbox>("placeSandbox", {
+          params: { id },
+          body: { ...body, ...policy } satisfies Placement,
+          headers: { "x-request-id": requestId },
+          signal,
+          timeoutMs: startMs,
+        }),
+      );
     } catch (error) {
       if (signal.aborted) orphans.left(node, id, this.#forgetter(request, id));
       throw error;

@@ -2,6 +2,7 @@ import type { NodeList, NodeRegistration, NodeStatus } from "../../protocol/node
 import { HttpClient } from "../../wire/client/http-client.ts";
 import type { LocalServer } from "../../wire/server/handover.ts";
 import type { NodeSnapshot, PlacedRecently } from "../core/snapshot.ts";
+import { SentPolicies } from "./sent-policies.ts";
 
 export interface NodeOptions extends NodeRegistration {
   /** PEM of the authority behind an https address. */
@@ -20,6 +21,7 @@ export class FleetNode {
   readonly token: string;
   readonly ca: string | Buffer | undefined;
   readonly client: HttpClient;
+  readonly policies = new SentPolicies();
   readonly #local: LocalServer | undefined;
   #status: NodeStatus | undefined;
   #lastSeen: number | undefined;

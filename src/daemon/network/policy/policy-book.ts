@@ -1,7 +1,8 @@
 import type { NetworkPolicy } from "../../../protocol/network-policy.ts";
 import type { Journal } from "../../journal/journal.ts";
 import { type CompileContext, type CompiledPolicy, compilePolicy } from "./compile.ts";
-import { emptyPolicy, policyDigest } from "./policy-digest.ts";
+import { policyDigest } from "../../../protocol/policy-digest.ts";
+import { emptyPolicy } from "./policy-digest.ts";
 
 export interface PolicyBookParts {
   readonly journal: Pick<Journal, "addPolicy" | "policy" | "policyDigests" | "removePolicy">;
@@ -18,6 +19,8 @@ const pruneEvery = 64;
 export class PolicyBook {
   readonly #parts: PolicyBookParts;
   readonly #compiled = new Map<string, CompiledPolicy>();
+  /** What the journal surely has. */
+  readonly #written = new Set<string>();
   #added = 0;
 
   constructor(parts: PolicyBookParts) {
@@ -25,26 +28,33 @@ export class PolicyBook {
   }
 
   /**
-   * Takes a policy in; it stays as long as a record refers to its digest, which must be written before anything else happens.
+   * Takes a policy in by its digest; it stays as long as a record refers to its digest, which must be written before anything else happens.
    * @throws DSecError `unknown_registry`, `disk_full`
    */
-  add(policy: NetworkPolicy): { readonly digest: string; readonly compiled: CompiledPolicy } {
+  add(policy: NetworkPolicy, digest: string): CompiledPolicy {
+    const known = this.#compiled.get(digest);
+    if (known !== undefined && this.#written.has(digest)) return known;
     if ((this.#added += 1) % pruneEvery === 0) this.prune();
-    const digest = policyDigest(policy);
-    const compiled = this.#compiled.get(digest) ?? compilePolicy(policy, this.#parts.context());
+    const compiled = known ?? compilePolicy(policy, this.#parts.context());
     this.#parts.journal.addPolicy(digest, policy);
+    this.#written.add(digest);
     this.#compiled.set(digest, compiled);
-    return { digest, compiled };
+    return compiled;
   }
 
   /** What would be made of a policy. @throws DSecError `unknown_registry` */
-  compile(policy: NetworkPolicy): CompiledPolicy {
-    return this.#compiled.get(policyDigest(policy)) ?? compilePolicy(policy, this.#parts.context());
+  compile(policy: NetworkPolicy, digest = policyDigest(policy)): CompiledPolicy {
+    return this.#compiled.get(digest) ?? compilePolicy(policy, this.#parts.context());
+  }
+
+  /** As it was given. @throws DSecError `journal_corrupt` */
+  find(digest: string): NetworkPolicy | undefined {
+    return this.#compiled.get(digest)?.source ?? this.#parts.journal.policy(digest);
   }
 
   /** As it was given; that which allows nothing where the journal has none. @throws DSecError `journal_corrupt` */
   source(digest: string): NetworkPolicy {
-    return this.#compiled.get(digest)?.source ?? this.#parts.journal.policy(digest) ?? emptyPolicy;
+    return this.find(digest) ?? emptyPolicy;
   }
 
   /** @throws DSecError `unknown_registry` when the node has been told of fewer registries since */
@@ -64,6 +74,7 @@ export class PolicyBook {
   /** Forgets what no record refers to. */
   prune(): void {
     const used = this.#parts.used();
+    for (const digest of this.#written) if (!used.has(digest)) this.#written.delete(digest);
     for (const digest of this.#compiled.keys()) if (!used.has(digest)) this.#compiled.delete(digest);
     for (const digest of this.#parts.journal.policyDigests())
       if (!used.has(digest)) this.#parts.journal.removePolicy(digest);

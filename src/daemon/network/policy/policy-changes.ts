@@ -1,6 +1,5 @@
 import { DSecError } from "../../../protocol/errors.ts";
-import { builtinPolicy, type PolicyChoice, policyWith } from "../../../protocol/network-policy.ts";
-import { maxNetworkRules } from "../../../protocol/network-rule-limits.ts";
+import { policyDigest } from "../../../protocol/policy-digest.ts";
 import type { GivenPolicy, PolicyInForce, PolicyOrigin } from "../../../protocol/policy-in-force.ts";
 import type { PolicyApplication, PolicyChange, PolicyPushResult } from "../../../protocol/policy-push.ts";
 import { toProblem } from "../../../protocol/problem-codec.ts";
@@ -11,9 +10,10 @@ import type { SandboxEntry } from "../../lifecycle/sandbox-entry.ts";
 import type { Sandboxes } from "../../lifecycle/sandboxes.ts";
 import { compileFilter } from "../../views/filter.ts";
 import type { CompiledPolicy } from "./compile.ts";
+import { PlacedPolicies } from "./placed-policies.ts";
 import type { PolicyBook } from "./policy-book.ts";
-import { noDifference, policyDifference } from "./policy-difference.ts";
-import { policyDigest, policyInForce } from "./policy-digest.ts";
+import { noDifference, type PolicyDifference, policyDifference } from "./policy-difference.ts";
+import { policyInForce } from "./policy-digest.ts";
 import type { PolicyEnforcement } from "./policy-enforcement.ts";
 
 export interface PolicyChangesParts {
@@ -25,31 +25,27 @@ export interface PolicyChangesParts {
   readonly pinned: Set<string>;
 }
 
-/** Sandboxes changed at a time. */
-const parallel = 32;
+/** Sandboxes changed at a time: those of a moment are one change of the kernel's rules. */
+const parallel = 256;
 
 /** The only place where sandboxes' policies are chosen and changed. */
 export class PolicyChanges {
   readonly #parts: PolicyChangesParts;
+  readonly #placed: PlacedPolicies;
 
   constructor(parts: PolicyChangesParts) {
     this.#parts = parts;
+    this.#placed = new PlacedPolicies(parts.book);
   }
 
   /**
    * The policy of a sandbox that is placed; its record must be written before anything else happens.
-   * @throws DSecError `unknown_registry`, `disk_full`; `invalid_argument` for a named policy that nobody looked up
+   * @throws DSecError `unknown_policy`, `unknown_registry`, `disk_full`; `invalid_argument` for a named policy that nobody looked up
    */
-  first({ spec, networkPolicy }: Placement): PolicyInForce {
-    const given = networkPolicy ?? givenBy(spec.networkPolicy);
-    const policy = policyWith(given?.policy, spec.networkRules);
-    if (policy.rules.length > maxNetworkRules)
-      throw new DSecError(
-        "invalid_argument",
-        `networkRules: at most ${maxNetworkRules} rules together with those of networkPolicy`,
-      );
-    const { digest } = this.#parts.book.add(policy);
-    return policyInForce(policy, digest, given?.origin, 1, this.#parts.clock.now());
+  first(placement: Placement): PolicyInForce {
+    const { policy, digest, origin } = this.#placed.of(placement);
+    this.#parts.book.add(policy, digest);
+    return policyInForce(policy, digest, origin, 1, this.#parts.clock.now());
   }
 
   /**
@@ -58,15 +54,16 @@ export class PolicyChanges {
    */
   async apply({ given, to, expectedRevision, dryRun }: PolicyApplication): Promise<PolicyPushResult> {
     const { book, pinned } = this.#parts;
-    const compiled = book.compile(given.policy);
     const digest = policyDigest(given.policy);
+    const compiled = book.compile(given.policy, digest);
     const { found, failed } = this.#find(to);
     const isPinned = pinned.has(digest);
     pinned.add(digest);
     try {
-      if (!dryRun) book.add(given.policy);
+      if (!dryRun) book.add(given.policy, digest);
+      const differences = new Map<string, PolicyDifference>();
       const changes = await mapBounded(found, parallel, async (entry) =>
-        this.#attempt(entry, { given, compiled, digest, expectedRevision, dryRun }),
+        this.#attempt(entry, { given, compiled, digest, differences, expectedRevision, dryRun }),
       );
       return { items: [...changes, ...failed] };
     } finally {
@@ -101,7 +98,8 @@ export class PolicyChanges {
     }
   }
 
-  async #change(entry: SandboxEntry, { given, compiled, digest, ...change }: Change): Promise<PolicyChange> {
+  async #change(entry: SandboxEntry, change: Change): Promise<PolicyChange> {
+    const { given, compiled, digest, differences } = change;
     const { clock, sandboxes, book, enforcement } = this.#parts;
     const before = entry.record.networkPolicy;
     if (entry.isEnded || entry.record.state === "stopping")
@@ -120,12 +118,16 @@ export class PolicyChanges {
     const after = same
       ? before
       : policyInForce(given.policy, digest, given.origin, before.revision + 1, clock.now());
+    const difference = sameRules
+      ? noDifference
+      : (differences.get(before.digest) ?? policyDifference(book.source(before.digest), given.policy));
+    differences.set(before.digest, difference);
     const result: PolicyChange = {
       ...identityOf(entry),
       outcome: same ? "unchanged" : "changed",
       before,
       after,
-      ...(sameRules ? noDifference : policyDifference(book.source(before.digest), given.policy)),
+      ...difference,
       cut: 0,
       warnings: [...compiled.warnings],
     };
@@ -148,20 +150,10 @@ interface Change {
   readonly given: GivenPolicy;
   readonly compiled: CompiledPolicy;
   readonly digest: string;
+  /** Of what sandboxes had before, by its digest: most had the same. */
+  readonly differences: Map<string, PolicyDifference>;
   readonly expectedRevision: number | undefined;
   readonly dryRun: boolean;
-}
-
-/** @throws DSecError `invalid_argument` for a named policy: only the coordinator knows those */
-function givenBy(choice: PolicyChoice | undefined): GivenPolicy | undefined {
-  if (choice === undefined) return undefined;
-  if (typeof choice !== "string") return { policy: choice };
-  const policy = builtinPolicy(choice);
-  if (policy !== undefined) return { policy, origin: { name: choice } };
-  throw new DSecError(
-    "invalid_argument",
-    `networkPolicy: a node knows no policy ${choice}; the coordinator looks names up`,
-  );
 }
 
 function sameOrigin(a: PolicyOrigin | undefined, b: PolicyOrigin | undefined): boolean {

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import type { NetworkPolicy } from "../../../protocol/network-policy.ts";
 import { formatRule } from "../../../protocol/network-rule-text.ts";
 import type { PolicyInForce, PolicyOrigin } from "../../../protocol/policy-in-force.ts";
@@ -9,13 +8,6 @@ export const emptyPolicy: NetworkPolicy = { default: "deny", rules: [] };
 /** Its rules by their text, in the order they stand in. */
 export function ruleTexts({ rules }: NetworkPolicy): string[] {
   return rules.map((rule) => `${rule.action} ${formatRule(rule)}`);
-}
-
-/** `sha256:…`; the order of rules does not count, as it does not in a verdict. */
-export function policyDigest(policy: NetworkPolicy): string {
-  const texts = [...new Set(ruleTexts(policy))].sort();
-  const hash = createHash("sha256").update(JSON.stringify([policy.default, texts]));
-  return `sha256:${hash.digest("hex")}`;
 }
 
 /** @param now milliseconds since the epoch */

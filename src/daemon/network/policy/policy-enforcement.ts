@@ -19,7 +19,7 @@ export interface PolicyEnforcementParts {
 }
 
 /** Sandboxes changed at a time. */
-const parallel = 32;
+const parallel = 256;
 /** Rules that a refusal names. */
 const shownRules = 10;
 
