@@ -220,7 +220,7 @@ export function assemble(parts: AssemblyParts) {
     maxMemoryPressure: options.maxMemoryPressure,
   };
   const imports =
-    provisioner === undefined || isRemoteStore(options.layerStore)
+    !options.backends.includes("runc") || isRemoteStore(options.layerStore)
       ? undefined
       : new NodeImports({
           clock,

@@ -22,7 +22,9 @@ import { SandboxTrust } from "./network/authorities/sandbox-trust.ts";
 import { AddressRange } from "./network/address-range.ts";
 import type { NodeConfiguration } from "./network/registries/configured-mirror.ts";
 import { forwardingFindings } from "./network/forwarding.ts";
+import { trackingFindings } from "./network/tracking.ts";
 import { NodeRegistries } from "./network/registries/node-registries.ts";
+import { LinkProvisioner } from "./link-provisioner.ts";
 import { LocalProvisioner } from "./local-provisioner.ts";
 import { protectedRanges } from "./network/policy/protected-ranges.ts";
 import { type DaemonOptions, type DaemonOptionsInput, parseDaemonOptions } from "./options.ts";
@@ -72,12 +74,7 @@ export async function startDaemon(
     undo.push(lockRunDir(options.runDir));
     const journal = new Journal(join(options.dataDir, "daemon", "journal.sqlite"));
     undo.push(() => journal.close());
-    const provisioner = options.backends.includes("runc")
-      ? await LocalProvisioner.open({
-          ...options,
-          interrupted: (err) => log.error({ err }, "the way of sandboxes to the network is interrupted"),
-        })
-      : undefined;
+    const provisioner = await openProvisioner(options, log);
     undo.push(async () => provisioner?.close());
     const authorities = options.caBundle === undefined ? undefined : await readCaBundle(options.caBundle);
     const registries = await openRegistries(options, parts.node, authorities);
@@ -106,7 +103,9 @@ export async function startDaemon(
       findings: () => [
         ...(provisioner?.report() ?? []),
         ...registries.findings,
-        ...(provisioner?.policies === undefined ? [] : forwardingFindings()),
+        ...(provisioner?.policies === undefined
+          ? []
+          : [...forwardingFindings(), ...trackingFindings(options.maxFlows)]),
       ],
       registries: () => registries.view(),
       registryTable: () => registries.table,
@@ -176,6 +175,17 @@ async function undoAll(steps: readonly (() => void | Promise<void>)[]): Promise<
 function ownAddresses(): string[] {
   const links = Object.values(networkInterfaces());
   return links.flatMap((list) => (list ?? []).map(({ address }) => address));
+}
+
+/** Undefined where no backend needs anything of the node. */
+async function openProvisioner(
+  options: DaemonOptions,
+  log: Logger,
+): Promise<LocalProvisioner | LinkProvisioner | undefined> {
+  const interrupted = (err: Error): void =>
+    log.error({ err }, "the way of sandboxes to the network is interrupted");
+  if (options.backends.includes("runc")) return LocalProvisioner.open({ ...options, interrupted });
+  return options.backends.includes("docker") ? LinkProvisioner.open({ ...options, interrupted }) : undefined;
 }
 
 function openRegistries(

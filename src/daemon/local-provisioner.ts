@@ -11,42 +11,24 @@ import { ImageConfig } from "./layers/images/image-manifest.ts";
 import { LayerMounts } from "./layers/layer-mounts.ts";
 import { NodeLayers } from "./layers/node-layers.ts";
 import { OverlayRoots } from "./layers/overlay-root.ts";
-import { JoinedLinks, JoinedRecord } from "./network/joined-links.ts";
-import { SandboxGate } from "./network/sandbox-gate.ts";
-import { SandboxNetwork, type NetworkLease } from "./network/sandbox-network.ts";
+import { JoinedRecord } from "./network/joined-links.ts";
+import { Networking, type NetworkingOptions } from "./network/networking.ts";
+import type { NetworkLease } from "./network/sandbox-network.ts";
 import type { SandboxPolicies } from "./network/sandbox-policies.ts";
-import type { NameServer } from "./network/gate/name-server.ts";
 import { findingOf, need, openPart, type Part } from "./node-part.ts";
 import type { ComposedRoot, PreparedSandbox, Provisioner, ResolvedImage } from "./provisioner.ts";
 import { openScratch, type Finding } from "./resources/open-scratch.ts";
 import { throwIfCancelled } from "./resources/program.ts";
 import type { Scratch, ScratchDirectory } from "./resources/scratch.ts";
 
-export interface LocalProvisionerOptions {
+export interface LocalProvisionerOptions extends NetworkingOptions {
   /** Of the node; the host's unless given. */
   readonly name?: string;
   readonly dataDir: string;
-  readonly runDir: string;
-  /** Names what is machine-wide: the nftables table, the links. */
-  readonly instance: string;
   /** Directory of the layer store, or `rclone:REMOTE:PATH`. One that is not `<dataDir>/layers` must be there. */
   readonly layerStore: string;
-  /** IPv4 range of the sandboxes, e.g. `10.213.0.0/16`. */
-  readonly networkRange: string;
   /** Whether sandboxes may run without a disk limit where none can be enforced. */
   readonly allowUnlimitedDisk?: boolean;
-  /** Name servers to be asked for sandboxes, instead of the node's own. */
-  readonly nameServers?: readonly NameServer[] | undefined;
-  /** Called when sandboxes' way to the network is interrupted by an error, and is being opened again. */
-  readonly interrupted?: (reason: Error) => void;
-}
-
-/** What sandboxes have of the network: links, and what may pass them. */
-interface Networking {
-  readonly network: SandboxNetwork;
-  readonly gate: SandboxGate;
-  /** Of sandboxes that have nothing else from here. */
-  readonly joined: JoinedLinks;
 }
 
 const SandboxRecord = z.object({
@@ -129,7 +111,7 @@ export class LocalProvisioner implements Provisioner {
           allowUnlimited: options.allowUnlimitedDisk ?? false,
         }),
       ),
-      openPart("network of sandboxes", () => openNetwork(runDir, options)),
+      openPart("network of sandboxes", () => Networking.open({ ...options, runDir }, true)),
     ]);
     const findings = [layers, roots, scratch, network].flatMap((part) =>
       "error" in part ? [findingOf(part.error)] : [],
@@ -247,10 +229,7 @@ export class LocalProvisioner implements Provisioner {
       }
     }
     if ("value" in this.#network) {
-      const { network, gate, joined } = this.#network.value;
-      for (const link of joined.sweep(keep)) links.add(link);
-      const swept = await network.sweep(links, signal);
-      await gate.reconcile();
+      const swept = await this.#network.value.sweep(keep, links, signal);
       removed.push(...swept.map((name) => ({ kind: "link", name })));
     }
     if ("value" in this.#layers) this.#layers.value.counted();
@@ -285,9 +264,7 @@ export class LocalProvisioner implements Provisioner {
     const everything =
       this.#held.size === 0 && (joined?.isEmpty ?? true) && ((await scratch?.list()) ?? []).length === 0;
     if ("value" in this.#network) {
-      await this.#network.value.gate.close();
-      await this.#network.value.network.close({ everything });
-      if (everything) joined?.close();
+      await this.#network.value.close(everything);
     }
     if (everything && "value" in this.#layers) await this.#layers.value.close();
     await this.#store.close(everything);
@@ -359,19 +336,6 @@ function isDiskFull(error: unknown): boolean {
 
 function networkOf({ netnsPath, address, gateway }: NetworkLease): PreparedNetwork {
   return { netnsPath, address, nameServer: gateway };
-}
-
-async function openNetwork(runDir: string, options: LocalProvisionerOptions): Promise<Networking> {
-  const { instance, networkRange: range, nameServers, interrupted = () => undefined } = options;
-  const network = await SandboxNetwork.open({ runDir, instance, range });
-  try {
-    const { firewall } = network;
-    const gate = await SandboxGate.open({ firewall, nameServers, interrupted, random: Math.random });
-    return { network, gate, joined: new JoinedLinks(network, gate, join(runDir, "links")) };
-  } catch (error) {
-    await network.close({ everything: false });
-    throw error;
-  }
 }
 
 function readLink(directory: string): string {

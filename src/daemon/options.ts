@@ -5,6 +5,7 @@ import { DSecError } from "../protocol/errors.ts";
 import { NodeName } from "../protocol/names.ts";
 import { AbsolutePath } from "../protocol/sandbox.ts";
 import { AddressRange } from "./network/address-range.ts";
+import { defaultMaxFlows } from "./network/firewall.ts";
 import { parseNameServer } from "./network/gate/name-server.ts";
 
 const Token = z.string().regex(/^[\x21-\x7e]{16,256}$/, "must be 16 to 256 printable characters");
@@ -53,6 +54,8 @@ const Settings = z.strictObject({
   layerStore: LayerStore.optional(),
   /** IPv4 range of the sandboxes' addresses. */
   networkRange: NetworkRange.default("10.213.0.0/16"),
+  /** Connections of a sandbox that its node keeps track of at a time. */
+  maxFlows: z.int().min(64).max(65_536).default(defaultMaxFlows),
   /** What registries' names stand for, over what is built in and the node's package managers say. */
   registries: z
     .strictObject({
@@ -65,7 +68,7 @@ const Settings = z.strictObject({
   /** Asked for sandboxes' names, instead of those of the node: `192.0.2.1` or `192.0.2.1:5353`, `[2001:db8::1]:5353`. */
   nameServers: z.array(NameServerAddress).min(1).max(8).optional(),
   dockerSocket: AbsolutePath.optional(),
-  /** What this node offers; a node without runc prepares nothing on the machine. */
+  /** What this node offers; without runc it prepares no roots, without docker either nothing on the machine. */
   backends: z.array(z.enum(["runc", "docker", "simulated"])).default(["runc", "docker", "simulated"]),
   maxSandboxes: z.int().min(1).max(100_000).default(4096),
   /** How many times the machine's memory may be asked for. */

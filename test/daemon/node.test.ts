@@ -2,6 +2,7 @@ import { pino } from "pino";
 import { expect, onTestFinished, test } from "vitest";
 import type { NodeRegistration, NodeStatus } from "../../src/protocol/node.ts";
 import { WireServer } from "../../src/wire/server/server.ts";
+import { freshNetworkRange } from "../setup/network-range.ts";
 import { temporaryDir, TestDaemon, token } from "./daemon-fixture.ts";
 
 test("the status tells what the node has, what was asked of it and what works on it", async () => {
@@ -24,7 +25,11 @@ test("the status tells what the node has, what was asked of it and what works on
 });
 
 test("a doctor's visit probes every backend afresh, and what does not work says why", async () => {
-  const daemon = await TestDaemon.start({ backends: ["docker"], dockerSocket: "/no/such/docker.sock" });
+  const daemon = await TestDaemon.start({
+    backends: ["docker"],
+    dockerSocket: "/no/such/docker.sock",
+    networkRange: freshNetworkRange(),
+  });
   const status = await daemon.http.json<NodeStatus>("nodeDoctor");
   const docker = status.backends.find(({ engine }) => engine === "docker");
   expect(docker).toMatchObject({ works: false });

@@ -20,16 +20,21 @@ export interface Firewall {
   readonly resolverPort: number;
   /** NFLOG group of refusals. */
   readonly logGroup: number;
+  /** Connections of a sandbox that the kernel keeps track of at a time. */
+  readonly maxFlows: number;
 }
 
+/** Of the 262,144 connections that most machines keep track of, few enough that one sandbox is in nobody's way. */
+export const defaultMaxFlows = 2048;
+
 /** Prefixes of logged packets. */
-export const logPrefix = { refused: "refused", spoofed: "spoofed" } as const;
+export const logPrefix = { refused: "refused", crowded: "crowded", spoofed: "spoofed" } as const;
 
 /** Names of what changes while sandboxes live. */
 export const firewallSet = {
   /** Source address → jump to the chain of its policy's address rules. */
   outgoing: "outgoing_policies",
-  /** The same for answers, by the address they go to. */
+  /** The same by where a connection really leads, for answers and for what another table has redirected; by the sandbox's address. */
   answers: "answer_policies",
   /** Source, destination, protocol, port: what the resolver answered. */
   pins: "pins",
@@ -38,7 +43,9 @@ export const firewallSet = {
 } as const;
 
 /** The rest of what a {@link Firewall} needs, from names that are unique on the machine. */
-export function firewallOf(parts: Pick<Firewall, "table" | "linkPrefix" | "gateway" | "range">): Firewall {
+export function firewallOf(
+  parts: Pick<Firewall, "table" | "linkPrefix" | "gateway" | "range" | "maxFlows">,
+): Firewall {
   const digest = createHash("sha256").update(parts.table).digest();
   // Below the ports that the kernel hands out, so that nobody gets ours while no daemon runs.
   const port = 20_000 + (digest.readUInt16BE(0) % 6000) * 2;
@@ -60,6 +67,14 @@ const refusals = { answered: 200, logged: 20 } as const;
 const questions = { perSecond: 500, burst: 1000 } as const;
 
 /**
+ * New connections of a sandbox in a second, and in a burst. One that has ended stays in the kernel's table for up to two minutes and
+ * no longer counts as one of `maxFlows`: this bounds those, and questions to the resolver with them.
+ */
+export function newFlows(maxFlows: number): { perSecond: number; burst: number } {
+  return { perSecond: Math.max(8, Math.ceil(maxFlows / 32)), burst: maxFlows };
+}
+
+/**
  * The rules that hold for every sandbox of an instance, whichever of its links comes and goes. From inside come answers to
  * connections that the host opened; questions to the resolver; what the sandbox's policy allows by address, or pins to a
  * name; and nothing else. Every packet is judged, in both directions, so that a change ends what was open before.
@@ -69,10 +84,16 @@ const questions = { perSecond: 500, burst: 1000 } as const;
  * Each statement may be repeated on a table that is there: sets and chains of policies are kept.
  */
 export function firewallRules(firewall: Firewall): string {
-  const { table, linkPrefix, gateway, range, proxyMark, directMark, proxyPort, resolverPort, logGroup } =
-    firewall;
+  const { table, linkPrefix, gateway, range, proxyMark, directMark, proxyPort, resolverPort } = firewall;
+  const { logGroup, maxFlows } = firewall;
   const links = `"${linkPrefix}*"`;
-  const log = `log group ${logGroup} snaplen 64 prefix "${logPrefix.refused}"`;
+  const logAs = (prefix: string) => `log group ${logGroup} snaplen 64 prefix "${prefix}"`;
+  const log = logAs(logPrefix.refused);
+  const tooMany = `update @bursts { ip saddr limit rate over ${refusals.answered}/second burst ${2 * refusals.answered} packets } drop`;
+  const logged = `update @logged { ip saddr limit rate ${refusals.logged}/second burst ${3 * refusals.logged} packets }`;
+  const begun = newFlows(maxFlows);
+  // A limit is part of what a set holds of an address: another one takes another set.
+  const [counted, begins] = [`flows_${maxFlows}`, `begun_${maxFlows}`];
   const pinKey = "ipv4_addr . ipv4_addr . inet_proto";
   const chains: Record<string, { hook?: string; rules: string[] }> = {
     rejected: {
@@ -87,13 +108,35 @@ export function firewallRules(firewall: Firewall): string {
     refused: {
       rules: [
         "counter",
-        `update @bursts { ip saddr limit rate over ${refusals.answered}/second burst ${2 * refusals.answered} packets } drop`,
+        tooMany,
         `meta nfproto != ipv4 limit rate over ${refusals.logged}/second drop`,
         `meta nfproto != ipv4 ${log}`,
-        `update @logged { ip saddr limit rate ${refusals.logged}/second burst ${3 * refusals.logged} packets } ${log}`,
+        `${logged} ${log}`,
         "goto rejected",
       ],
     },
+    crowded: { rules: ["counter", tooMany, `${logged} ${logAs(logPrefix.crowded)}`, "goto rejected"] },
+    // Each connection once, when everything else lets it begin: what is refused takes no place in the kernel's table.
+    flows: {
+      rules: [
+        "ct status confirmed return",
+        `update @${begins} { ip saddr limit rate over ${begun.perSecond}/second burst ${begun.burst} packets } goto crowded`,
+        `add @${counted} { ip saddr ct count over ${maxFlows} } goto crowded`,
+      ],
+    },
+    // Connections to where another table of the node has sent them instead: that must be allowed, too.
+    redirected: {
+      rules: [
+        `ip saddr vmap @${firewallSet.answers}`,
+        `ip saddr . ip daddr . meta l4proto . th dport @${firewallSet.pins} accept`,
+        `ip saddr . ip daddr . meta l4proto @${firewallSet.widePins} accept`,
+        "goto refused",
+      ],
+    },
+    // Passes what is not for the node.
+    foreign: { rules: ["fib daddr type { local, broadcast, multicast } goto refused"] },
+    // Where a policy's chain for answers leads, for what it denies.
+    barred: { rules: ["ct direction original goto refused", "counter drop"] },
     // A chain of its own: a policy's chain that leads here is reached from no other hook.
     proxied: {
       rules: [
@@ -105,7 +148,7 @@ export function firewallRules(firewall: Firewall): string {
     named: {
       rules: [
         // A name never opens the node: this address it was given since the policy was compiled.
-        "fib daddr type { local, broadcast, multicast } goto refused",
+        "jump foreign",
         "meta l4proto tcp goto proxied",
         `meta mark set ${directMark} accept`,
       ],
@@ -152,16 +195,18 @@ export function firewallRules(firewall: Firewall): string {
       hook: "type filter hook input priority filter - 10; policy accept;",
       rules: [
         `iifname != ${links} accept`,
+        `meta mark { ${proxyMark}, ${directMark} } jump flows`,
+        `meta mark ${directMark} ct status dnat goto redirected`,
         `meta mark { ${proxyMark}, ${directMark} } accept`,
         "ct state established ct direction reply accept",
-        `ct status dnat ip daddr ${gateway} meta l4proto { tcp, udp } th dport ${resolverPort} accept`,
+        `ct status dnat ip daddr ${gateway} meta l4proto { tcp, udp } th dport ${resolverPort} goto asked`,
         "counter drop",
       ],
     },
     forward: {
       hook: "type filter hook forward priority filter - 10; policy accept;",
       rules: [
-        `iifname ${links} meta mark ${directMark} meta mark set 0 accept`,
+        `iifname ${links} meta mark ${directMark} goto leaving`,
         `iifname != ${links} oifname != ${links} accept`,
         // What is left are answers to what a sandbox opened.
         "ct state != { established, related } counter drop",
@@ -174,6 +219,8 @@ export function firewallRules(firewall: Firewall): string {
         "counter drop",
       ],
     },
+    asked: { rules: ["jump flows", "accept"] },
+    leaving: { rules: ["jump flows", "meta mark set 0", "ct status dnat goto redirected", "accept"] },
     way_out: {
       hook: "type nat hook postrouting priority srcnat; policy accept;",
       rules: [`ip saddr ${range} ip daddr != ${range} oifname != ${links} masquerade`],
@@ -189,6 +236,9 @@ export function firewallRules(firewall: Firewall): string {
       (name) =>
         `add set inet ${table} ${name} { type ipv4_addr; flags dynamic,timeout; size 65535; timeout 10s; }`,
     ),
+    // Longer than it takes to fill up again what a burst has used up.
+    `add set inet ${table} ${begins} { type ipv4_addr; flags dynamic,timeout; size 65535; timeout 1m; }`,
+    `add set inet ${table} ${counted} { type ipv4_addr; flags dynamic; size 65535; }`,
     ...Object.entries(chains).map(
       ([name, { hook }]) => `add chain inet ${table} ${name}${hook === undefined ? "" : ` { ${hook} }`}`,
     ),

@@ -44,6 +44,10 @@ export class NamespacePool {
     this.#names = names;
     this.#addresses = addresses;
     this.#maker = maker;
+  }
+
+  /** Begins to make members in advance; the first {@link take} does so, too. */
+  fill(): void {
     this.#refill();
   }
 

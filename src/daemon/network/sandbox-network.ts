@@ -5,7 +5,7 @@ import { DSecError } from "../../protocol/errors.ts";
 import { throwIfCancelled } from "../resources/program.ts";
 import { AddressAllocator } from "./address-allocator.ts";
 import { AddressRange } from "./address-range.ts";
-import { applyFirewall, type Firewall, firewallOf, removeFirewall } from "./firewall.ts";
+import { applyFirewall, defaultMaxFlows, type Firewall, firewallOf, removeFirewall } from "./firewall.ts";
 import { LinkNames } from "./link-name.ts";
 import { NamespaceMaker } from "./namespace-maker.ts";
 import { NamespacePool } from "./namespace-pool.ts";
@@ -21,6 +21,10 @@ export interface NetworkOptions {
   readonly instance: string;
   /** IPv4, e.g. `10.213.0.0/16`. */
   readonly range: string;
+  /** Connections of a sandbox that the kernel keeps track of at a time. */
+  readonly maxFlows?: number;
+  /** Whether namespaces are made in advance; else the first is when it is asked for. */
+  readonly pooled?: boolean;
 }
 
 /** A sandbox's connection to its node. */
@@ -67,6 +71,7 @@ export class SandboxNetwork {
       existsSync(join(linkDirectory, names.nameOf(number))),
     );
     this.#pool = new NamespacePool(range, names, this.#addresses, maker);
+    if (options.pooled !== false) this.#pool.fill();
   }
 
   /** Namespaces made in advance that are ready. */
@@ -87,6 +92,7 @@ export class SandboxNetwork {
       linkPrefix: names.prefix,
       gateway: range.gateway,
       range: range.toString(),
+      maxFlows: options.maxFlows ?? defaultMaxFlows,
     });
     await mkdir(options.runDir, { recursive: true });
     const claimFile = join(options.runDir, "network-range");
