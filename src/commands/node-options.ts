@@ -28,6 +28,7 @@ export const nodeOptions = {
   ),
   caBundle: text("--ca-bundle <file>", "authorities that sandboxes trust beside their image's, PEM"),
   dockerSocket: text("--docker-socket <path>", "socket of the Docker daemon"),
+  maxFlows: value("--max-flows <count>", "connections of a sandbox at a time", parseCount),
   maxSandboxes: value("--max-sandboxes <count>", "sandboxes at a time", parseCount),
   memoryOvercommit: value(
     "--memory-overcommit <factor>",
@@ -79,6 +80,7 @@ export function nodeSettings(
       nameServers: values.nameServers.length === 0 ? undefined : [...values.nameServers],
       caBundle: values.caBundle === undefined ? undefined : resolve(values.caBundle),
       dockerSocket: values.dockerSocket,
+      maxFlows: values.maxFlows,
       maxSandboxes: values.maxSandboxes,
       memoryOvercommit: values.memoryOvercommit,
       memoryFloorMb: values.memoryFloor,

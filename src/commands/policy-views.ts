@@ -117,6 +117,8 @@ function describeBy(by: DecidedBy): string {
       return `${by.range} address`;
     case "unchecked":
       return by.reason.replaceAll("_", " ");
+    case "limit":
+      return `too many ${by.limit}`;
   }
 }
 

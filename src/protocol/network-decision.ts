@@ -43,6 +43,8 @@ export const DecidedBy = z.discriminatedUnion("kind", [
       "malformed",
     ]),
   }),
+  /** Allowed, but more than a sandbox may have: `flows` are connections that its node keeps track of, and how quickly new ones begin. */
+  z.object({ kind: z.literal("limit"), limit: z.enum(["flows"]) }),
 ]);
 export type DecidedBy = z.infer<typeof DecidedBy>;
 

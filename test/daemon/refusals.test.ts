@@ -80,6 +80,7 @@ test.each([
   ["a range of everything", { networkRange: "0.0.0.0/0" }, "from /8 to /29"],
   ["a range of loopback", { networkRange: "127.0.0.0/16" }, "no sandbox can have an address of"],
   ["a range too small", { networkRange: "10.1.0.0/30" }, "from /8 to /29"],
+  ["no connections to speak of", { maxFlows: 1 }, "--max-flows: "],
   ["no room for any sandbox", { maxSandboxes: 0 }, "--max-sandboxes"],
   ["a floor below nothing", { memoryFloorMb: -1 }, "--memory-floor: "],
 ])("%s is an invalid setting that is named", async (_what, changes, field) => {

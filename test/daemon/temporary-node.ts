@@ -45,7 +45,13 @@ export async function tracesOf(node: TemporaryNode): Promise<string[]> {
   const tables = (await output("nft", "list", "tables")).split("\n");
   const routes = (await output("ip", "route")).split("\n");
   const network = node.networkRange.replace(/0\.0\/16$/, "");
-  const { proxyMark } = firewallOf({ table: node.instance, linkPrefix: "", gateway: "", range: "" });
+  const { proxyMark } = firewallOf({
+    table: node.instance,
+    linkPrefix: "",
+    gateway: "",
+    range: "",
+    maxFlows: 0,
+  });
   const marked = (await output("ip", "rule")).split("\n").concat(await proxyRoutes(proxyMark));
   return [
     ...mounts.filter((line) => line.includes(node.directory)).map((line) => `mount ${line}`),

@@ -19,10 +19,21 @@ const receiveFunction = libcFunction<[number, Uint8Array, number, number]>("recv
   "int flags",
 ]);
 
+const setOption = libcFunction<[number, number, number, Uint8Array, number]>("setsockopt", [
+  "int fd",
+  "int level",
+  "int name",
+  "const void *value",
+  "unsigned int length",
+]);
+
 const netlinkFamily = 16;
 const rawSocket = 3;
 const closeOnExec = 0o2_000_000;
 const doNotWait = 0x40;
+const socketLevel = 1;
+/** SO_SNDBUFFORCE: past the limit for users. */
+const sendBuffer = 32;
 const errorMessage = 2;
 const headerBytes = 16;
 const answerBytes = 65_536;
@@ -104,6 +115,13 @@ export class NetlinkSocket {
       at = (end + 3) & ~3;
     }
     return received;
+  }
+
+  /** Makes room for requests of so many bytes. @throws LinuxError */
+  reserve(bytes: number): void {
+    const value = Buffer.alloc(4);
+    value.writeInt32LE(bytes);
+    setOption(this.#fd, socketLevel, sendBuffer, value, value.length);
   }
 
   get descriptor(): number {

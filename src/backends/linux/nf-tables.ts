@@ -1,28 +1,18 @@
-/** nf_tables: elements of named sets and maps, changed in one transaction and without starting a program. */
+/** nf_tables: chains and elements of named sets and maps, changed in one transaction and without starting a program. */
 import {
   attribute,
   messageFlag,
-  nested,
   type NetlinkMessage,
   netlinkProtocol,
   NetlinkSocket,
   text,
 } from "./netlink-socket.ts";
+import { elementsMessages, nfHeader, nfMarker, nfMessage, type SetElement } from "./nf-elements.ts";
+import { type NfRule, RuleEncoder } from "./nf-rules.ts";
 
-const subsystem = 10;
-const family = { unspecified: 0, inet: 1 } as const;
-const batch = { begin: 16, end: 17 } as const;
-const message = { newElements: 12, deleteElements: 14 } as const;
-const jumpVerdict = -3;
-/** Elements in a message: an attribute ends at 65,535 bytes. */
-const elementsInMessage = 400;
-
-export interface SetElement {
-  /** Each field padded to four bytes. */
-  readonly key: Buffer;
-  /** The chain to jump to, where the set is a verdict map. */
-  readonly chain?: string;
-}
+const message = { newChain: 3, deleteChain: 5, deleteRules: 8 } as const;
+/** Of a transaction: some 100,000 elements. */
+const mostBytes = 16 * 2 ** 20;
 
 /** Elements to be added to or deleted from a set. A deleted one must be there; an added one may. */
 export interface ElementChange {
@@ -31,7 +21,12 @@ export interface ElementChange {
   readonly elements: readonly SetElement[];
 }
 
-/** Changes elements of one table of the family inet. */
+/** A chain to be made, with these rules alone though it is there already; or one to be deleted, to which nothing leads. */
+export type ChainChange =
+  | { readonly chain: string; readonly change: "add"; readonly rules: readonly NfRule[] }
+  | { readonly chain: string; readonly change: "delete" };
+
+/** Changes one table of the family inet. */
 export class NfTable {
   readonly #name: string;
   readonly #socket = new NetlinkSocket(netlinkProtocol.netfilter);
@@ -39,13 +34,18 @@ export class NfTable {
   /** @throws LinuxError */
   constructor(name: string) {
     this.#name = name;
+    this.#socket.reserve(mostBytes);
   }
 
   /** All of it or nothing, in this order, at one moment for every packet. @throws LinuxError */
-  change(changes: readonly ElementChange[]): void {
-    const messages = changes.flatMap((change) => this.#messages(change));
-    if (messages.length === 0) return;
-    this.#socket.request(marker("begin"), ...messages, marker("end"));
+  change(changes: readonly (ElementChange | ChainChange)[]): void {
+    const encoder = new RuleEncoder(this.#name);
+    const messages = changes.flatMap((change) =>
+      "set" in change ? this.#elements(change) : this.#chain(change, encoder),
+    );
+    // One answer tells of all; errors are told in any case.
+    const asked = messages.map((part, index) => ({ ...part, silent: index < messages.length - 1 }));
+    if (asked.length > 0) this.#socket.request(nfMarker("begin"), ...asked, nfMarker("end"));
   }
 
   get descriptor(): number {
@@ -56,46 +56,20 @@ export class NfTable {
     this.#socket.close();
   }
 
-  #messages({ set, change, elements }: ElementChange): NetlinkMessage[] {
-    const messages: NetlinkMessage[] = [];
-    for (let start = 0; start < elements.length; start += elementsInMessage) {
-      const listed = elements.slice(start, start + elementsInMessage).map(encodeElement);
-      messages.push({
-        name: `${change} ${set}`,
-        type: (subsystem << 8) | (change === "add" ? message.newElements : message.deleteElements),
-        flags: change === "add" ? messageFlag.create : 0,
-        body: Buffer.concat([
-          header(family.inet, 0),
-          attribute(1, text(this.#name)),
-          attribute(2, text(set)),
-          nested(3, ...listed),
-        ]),
-      });
-    }
-    return messages;
+  #elements({ set, change, elements }: ElementChange): NetlinkMessage[] {
+    const into = [attribute(1, text(this.#name)), attribute(2, text(set))];
+    return elementsMessages(`${change} ${set}`, change, into, elements);
   }
-}
 
-function encodeElement({ key, chain }: SetElement): Buffer {
-  const parts = [nested(1, attribute(1, key))];
-  if (chain !== undefined) {
-    const code = Buffer.alloc(4);
-    code.writeInt32BE(jumpVerdict);
-    parts.push(nested(2, nested(2, attribute(1, code), attribute(2, text(chain)))));
+  #chain(change: ChainChange, encoder: RuleEncoder): NetlinkMessage[] {
+    const { chain } = change;
+    const body = (attributeOfName: number) =>
+      Buffer.concat([nfHeader(), attribute(1, text(this.#name)), attribute(attributeOfName, text(chain))]);
+    if (change.change === "delete") return [nfMessage(`delete ${chain}`, message.deleteChain, 0, body(3))];
+    return [
+      nfMessage(`add ${chain}`, message.newChain, messageFlag.create, body(3)),
+      nfMessage(`empty ${chain}`, message.deleteRules, 0, body(2)),
+      ...change.rules.flatMap((rule) => encoder.encode(chain, rule)),
+    ];
   }
-  return nested(1, ...parts);
-}
-
-function marker(which: "begin" | "end"): NetlinkMessage {
-  return {
-    name: `transaction ${which}`,
-    type: batch[which],
-    flags: 0,
-    body: header(family.unspecified, subsystem),
-    silent: true,
-  };
-}
-
-function header(familyNumber: number, resource: number): Buffer {
-  return Buffer.from([familyNumber, 0, resource >> 8, resource & 0xff]);
 }

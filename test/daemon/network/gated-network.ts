@@ -28,6 +28,7 @@ export class GatedNetwork implements AsyncDisposable {
   gate: SandboxGate;
   readonly gateway: string;
   readonly #scope: AsyncDisposableStack;
+  readonly #maxFlows: number | undefined;
   /** Why the gate's thread has ended, each time. */
   readonly interruptions: Error[];
   #guests = 0;
@@ -38,6 +39,7 @@ export class GatedNetwork implements AsyncDisposable {
     gate: SandboxGate,
     interruptions: Error[],
     scope: AsyncDisposableStack,
+    maxFlows: number | undefined,
   ) {
     this.node = node;
     this.network = network;
@@ -45,17 +47,19 @@ export class GatedNetwork implements AsyncDisposable {
     this.gateway = network.firewall.gateway;
     this.interruptions = interruptions;
     this.#scope = scope;
+    this.#maxFlows = maxFlows;
   }
 
-  static async open(internet: Internet): Promise<GatedNetwork> {
+  static async open(internet: Internet, { maxFlows }: { maxFlows?: number } = {}): Promise<GatedNetwork> {
     await using scope = new AsyncDisposableStack();
     const node = scope.use(await temporaryNode());
     const { runDir, instance, networkRange: range } = node;
-    const network = await SandboxNetwork.open({ runDir, instance, range });
+    const limit = maxFlows === undefined ? {} : { maxFlows };
+    const network = await SandboxNetwork.open({ runDir, instance, range, ...limit });
     scope.defer(() => network.close({ everything: true }));
     const interruptions: Error[] = [];
     const gate = await openGate(network, internet, interruptions);
-    const gated = new GatedNetwork(node, network, gate, interruptions, scope.move());
+    const gated = new GatedNetwork(node, network, gate, interruptions, scope.move(), maxFlows);
     gated.#scope.defer(() => gated.gate.close());
     return gated;
   }
@@ -65,7 +69,8 @@ export class GatedNetwork implements AsyncDisposable {
     await this.gate.close();
     const { runDir, instance, networkRange: range } = this.node;
     await work();
-    const again = await SandboxNetwork.open({ runDir, instance, range });
+    const limit = this.#maxFlows === undefined ? {} : { maxFlows: this.#maxFlows };
+    const again = await SandboxNetwork.open({ runDir, instance, range, ...limit });
     await again.close({ everything: false });
     this.gate = await openGate(this.network, internet, this.interruptions);
   }

@@ -37,12 +37,3 @@ export function merged(intervals: readonly AddressInterval[]): AddressInterval[]
   }
   return result;
 }
-
-/** As nft writes it. */
-export function formatInterval({ first, last }: AddressInterval): string {
-  return first === last ? formatAddress(first) : `${formatAddress(first)}-${formatAddress(last)}`;
-}
-
-function formatAddress(value: number): string {
-  return [value >>> 24, (value >>> 16) & 255, (value >>> 8) & 255, value & 255].join(".");
-}

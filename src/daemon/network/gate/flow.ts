@@ -13,6 +13,8 @@ export function unchecked(reason: Unchecked): NetworkVerdict {
   return { allowed: false, by: { kind: "unchecked", reason } };
 }
 
+export const tooManyFlows: NetworkVerdict = { allowed: false, by: { kind: "limit", limit: "flows" } };
+
 /** A connection of a sandbox that goes through the proxy. */
 export class Flow {
   readonly sandbox: GatedSandbox;
@@ -84,7 +86,7 @@ export class Flow {
     for (const end of this.#ends) end.destroy();
   }
 
-  decided(stage: "name" | "cut", { allowed, by }: NetworkVerdict, name = this.name): void {
+  decided(stage: "connect" | "name" | "cut", { allowed, by }: NetworkVerdict, name = this.name): void {
     const { address, port } = this;
     this.sandbox.decided({
       stage,

@@ -9,11 +9,16 @@ import type { GateAnswer, GateMessage, GateRequest, GateResult, GateSettings } f
 
 type WithoutNumber<T> = T extends unknown ? Omit<T, "number"> : never;
 
+/** Policies kept there that no sandbox has. */
+const mostUnused = 64;
+
 /** The gate's thread, as the daemon speaks to it. It carries out what it is asked in the order in which it is asked. */
 export class GateThread {
   readonly #worker: Worker;
   readonly #pending = new Map<number, PromiseWithResolvers<GateResult>>();
   readonly #policies = new Map<CompiledPolicy, { readonly number: number; users: number }>();
+  /** Those that no sandbox has, the oldest first: the next sandbox of a job wants what the last one had. */
+  readonly #unused = new Set<CompiledPolicy>();
   readonly #ready = Promise.withResolvers<void>();
   readonly #closed = Promise.withResolvers<void>();
   #descriptors: readonly number[] = [];
@@ -99,6 +104,7 @@ export class GateThread {
     const known = this.#policies.get(policy);
     if (known !== undefined) {
       known.users += 1;
+      this.#unused.delete(policy);
       return known.number;
     }
     const number = this.#next;
@@ -115,8 +121,9 @@ export class GateThread {
     if (known === undefined) return;
     known.users -= 1;
     if (known.users > 0) return;
-    this.#policies.delete(policy);
-    this.#tell({ type: "forget", policy: known.number });
+    this.#unused.add(policy);
+    const [oldest] = this.#unused;
+    if (this.#unused.size > mostUnused && oldest !== undefined) this.#forget(oldest);
   }
 
   async close(): Promise<void> {
@@ -137,6 +144,13 @@ export class GateThread {
     this.#pending.set(number, pending);
     this.#tell({ ...request, number });
     return pending.promise;
+  }
+
+  #forget(policy: CompiledPolicy): void {
+    const known = this.#policies.get(policy);
+    this.#unused.delete(policy);
+    this.#policies.delete(policy);
+    if (known !== undefined) this.#tell({ type: "forget", policy: known.number });
   }
 
   #tell(message: GateMessage): void {

@@ -2,7 +2,7 @@ import type { NetworkProbe, NetworkProbeResult, NetworkVerdict } from "../../../
 import { addressBytes } from "../../../protocol/cidr.ts";
 import { canonicalName } from "../../../protocol/domain-name.ts";
 import { isIP } from "node:net";
-import type { Firewall } from "../firewall.ts";
+import { type Firewall, newFlows } from "../firewall.ts";
 import type { CompiledPolicy } from "../policy/compile.ts";
 import { judge } from "../policy/judge.ts";
 import { unchecked } from "./flow.ts";
@@ -14,6 +14,7 @@ import { Proxy } from "./proxy.ts";
 import { Refusals } from "./refusals.ts";
 import { Resolver } from "./resolver.ts";
 import type { NameServer } from "./name-server.ts";
+import { TokenBucket } from "./token-bucket.ts";
 import { Upstream } from "./upstream.ts";
 
 export interface GateParts {
@@ -40,6 +41,7 @@ class Entry implements GatedSandbox {
   readonly link: string;
   policy: CompiledPolicy;
   readonly pins: Pins;
+  readonly begun: TokenBucket;
   isGone = false;
   /** Changes go one after the other. */
   changing: Promise<unknown> = Promise.resolve();
@@ -56,6 +58,7 @@ class Entry implements GatedSandbox {
     this.link = link;
     this.policy = policy;
     this.pins = new Pins(source, kernel);
+    this.begun = new TokenBucket(newFlows(parts.firewall.maxFlows), parts.now());
     this.decided = (decision) => parts.decided(id, decision);
   }
 }

@@ -1,6 +1,7 @@
 import type { NetworkCounters, NetworkDecision } from "../../../protocol/network-decision.ts";
 import type { CompiledPolicy } from "../policy/compile.ts";
 import type { Pins } from "./pins.ts";
+import type { TokenBucket } from "./token-bucket.ts";
 
 /** A decision as it comes about; what is the same for all of a sandbox is added later. */
 export type Decided = Omit<NetworkDecision, "sequence" | "time" | "sandbox" | "count">;
@@ -39,6 +40,8 @@ export interface GatedSandbox {
   readonly policy: CompiledPolicy;
   readonly pins: Pins;
   readonly isGone: boolean;
+  /** Connections and questions that the node begins for it. */
+  readonly begun: TokenBucket;
   decided(decision: Decided): void;
 }
 

@@ -7,10 +7,10 @@ import {
   type ServerResponse,
 } from "node:http";
 import type { Socket } from "node:net";
-import { pipeline } from "node:stream";
+import { Duplex, pipeline } from "node:stream";
 import { canonicalName } from "../../../protocol/domain-name.ts";
 import type { NetworkVerdict } from "../../../protocol/network-decision.ts";
-import { type Flow, unchecked } from "./flow.ts";
+import { type Flow, tooManyFlows, unchecked } from "./flow.ts";
 
 export interface HttpProxyParts {
   readonly now: () => number;
@@ -42,6 +42,30 @@ const hopByHop = new Set([
   "upgrade",
   "http2-settings",
 ]);
+
+/** The way to a flow's server: one connection at a time, and as many as a sandbox may begin. */
+class FlowAgent extends Agent {
+  readonly #flow: Flow;
+  readonly #now: () => number;
+
+  constructor(flow: Flow, now: () => number) {
+    super({ keepAlive: true, maxSockets: 1, timeout: idleMs });
+    this.#flow = flow;
+    this.#now = now;
+  }
+
+  override createConnection(
+    options: Parameters<Agent["createConnection"]>[0],
+    callback?: Parameters<Agent["createConnection"]>[1],
+  ): ReturnType<Agent["createConnection"]> {
+    if (this.#flow.sandbox.begun.take(this.#now())) return super.createConnection(options, callback);
+    // Thrown, it would not always reach whoever waits.
+    queueMicrotask(() => callback?.(new TooManyFlows(), new Duplex()));
+    return undefined;
+  }
+}
+
+class TooManyFlows extends Error {}
 
 /**
  * Plain HTTP: every request is parsed, judged by its Host and written anew, so that no second one can hide behind a first. Upgrades are not
@@ -79,7 +103,7 @@ export class HttpProxy {
 
   /** Takes over a connection whose first bytes are those of a request. */
   take(flow: Flow): void {
-    const agent = new Agent({ keepAlive: true, maxSockets: 1, timeout: idleMs });
+    const agent = new FlowAgent(flow, this.#parts.now);
     flow.own(agent);
     flow.client.once("close", () => agent.destroy());
     this.#flows.set(flow.client, { flow, agent, open: 0 });
@@ -162,7 +186,10 @@ export class HttpProxy {
     });
     outgoing.on("error", (error) => {
       if (response.headersSent) flow.client.destroy();
-      else respond(response, 502, `the server cannot be reached: ${error.message}`);
+      else if (error instanceof TooManyFlows) {
+        flow.decided("name", tooManyFlows, host);
+        respond(response, 429, "more connections than the sandbox may begin");
+      } else respond(response, 502, `the server cannot be reached: ${error.message}`);
     });
     response.on("close", () => {
       if (!response.writableFinished) outgoing.destroy();

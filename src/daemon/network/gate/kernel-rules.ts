@@ -1,5 +1,7 @@
 import { createHash } from "node:crypto";
-import { type ElementChange, NfTable, type SetElement } from "../../../backends/linux/nf-tables.ts";
+import type { SetElement } from "../../../backends/linux/nf-elements.ts";
+import { type ChainChange, type ElementChange, NfTable } from "../../../backends/linux/nf-tables.ts";
+import { LinuxError } from "../../../backends/linux/libc.ts";
 import { runProgram } from "../../resources/program.ts";
 import { addressBytes } from "../address-range.ts";
 import { firewallSet } from "../firewall.ts";
@@ -19,12 +21,20 @@ export interface PinChange {
   readonly remove: readonly Pin[];
 }
 
-/** Statements of chains that are to be made or removed, and who waits for them. */
-interface Task {
-  readonly lines: readonly string[];
+/** What is allowed for an address from now on, and who waits for it. */
+interface Replacement {
+  readonly source: string;
+  readonly chains: PolicyChains | undefined;
+  readonly pins: () => PinChange;
+  /** What {@link pins} gave: they are asked once. */
+  pinned?: PinChange;
   readonly done: PromiseWithResolvers<void>;
 }
 
+type Change = ElementChange | ChainChange;
+
+/** Addresses whose rules are replaced in one transaction. */
+const mostReplacements = 256;
 /** Chains kept that nobody needs. */
 const mostUnused = 64;
 const protocolNumber = { tcp: 6, udp: 17 } as const;
@@ -35,19 +45,20 @@ const directions = [
 
 /**
  * The part of the rules that changes while sandboxes live. Sandboxes whose policies say the same of addresses share the
- * chains for it, so that what is done for each of them is to replace one element, without starting a program.
+ * chains for it, so that most often what is done for one is to replace an element. What is asked for at the same time is one
+ * transaction; no program is started.
  */
 export class KernelRules {
   readonly #table: string;
   readonly #netlink: NfTable;
-  /** Chains by the digest of their statements, with how many addresses lead to them. */
-  readonly #chains = new Map<string, { users: number; made: Promise<void> }>();
+  /** How many addresses lead to the chains, by the digest of their rules. */
+  readonly #users = new Map<string, number>();
   /** Digest of the chains by source address. */
   readonly #inForce = new Map<string, string>();
   /** Those to which no address leads, the oldest first: the next sandbox of a job wants what the last one had. */
   readonly #unused = new Set<string>();
-  #tasks: Task[] = [];
-  #running: Promise<void> | undefined;
+  readonly #waiting: Replacement[] = [];
+  #turn: NodeJS.Immediate | undefined;
 
   /** @throws LinuxError */
   constructor(table: string) {
@@ -64,7 +75,7 @@ export class KernelRules {
     const text = await runProgram("nft", ["list", "map", "inet", this.#table, firewallSet.outgoing]);
     for (const [, source = "", digest = ""] of text.matchAll(/([\d.]+) : jump out_([0-9a-f]{16})/g)) {
       this.#inForce.set(source, digest);
-      this.#retain(digest, Promise.resolve());
+      this.#retain(digest);
     }
     await this.#collect();
   }
@@ -74,12 +85,9 @@ export class KernelRules {
     const chains = await runProgram("nft", ["list", "chains", "inet"]);
     const own = chains.split(/^table inet /m).find((table) => table.startsWith(`${this.#table} {`)) ?? "";
     const left = [...own.matchAll(/^\s*chain ((?:out|in)_([0-9a-f]{16})) \{/gm)].flatMap(
-      ([, chain = "", digest = ""]) => (this.#chains.has(digest) ? [] : [chain]),
+      ([, chain = "", digest = ""]) => (this.#users.has(digest) ? [] : [chain]),
     );
-    if (left.length > 0)
-      await this.#run(left.map((chain) => `delete chain inet ${this.#table} ${chain}`)).catch(
-        () => undefined,
-      );
+    this.#delete(left);
   }
 
   get descriptor(): number {
@@ -99,12 +107,10 @@ export class KernelRules {
    * @throws LinuxError, DSecError: nothing has changed
    */
   async replace(source: string, chains: PolicyChains | undefined, pins: () => PinChange): Promise<void> {
-    const digest = chains === undefined ? undefined : await this.#make(chains);
-    try {
-      this.#replace(source, digest, pins());
-    } finally {
-      if (digest !== undefined) this.#release(digest);
-    }
+    const done = Promise.withResolvers<void>();
+    this.#waiting.push({ source, chains, pins, done });
+    this.#turn ??= setImmediate(() => this.#nextTurn());
+    return done.promise;
   }
 
   /** Changes pins only. @throws LinuxError */
@@ -112,123 +118,121 @@ export class KernelRules {
     this.#netlink.change(pinChanges(source, pins));
   }
 
-  /** Waits for what was begun. */
+  /** Carries out what was begun. */
   async close(): Promise<void> {
-    await this.#running;
+    while (this.#waiting.length > 0) this.#nextTurn();
+    clearImmediate(this.#turn);
     this.#netlink.close();
   }
 
-  #replace(source: string, digest: string | undefined, pins: PinChange): void {
-    const before = this.#inForce.get(source);
-    const changes = pinChanges(source, pins);
-    if (before === digest) {
-      this.#netlink.change(changes);
-      return;
+  #nextTurn(): void {
+    this.#turn = undefined;
+    this.#carryOut(this.#waiting.splice(0, mostReplacements));
+    if (this.#waiting.length > 0) this.#turn ??= setImmediate(() => this.#nextTurn());
+    this.#prune();
+  }
+
+  #carryOut(replacements: readonly Replacement[]): void {
+    const undo: (() => void)[] = [];
+    try {
+      this.#netlink.change(replacements.flatMap((replacement) => this.#changes(replacement, undo)));
+      for (const { done } of replacements) done.resolve();
+    } catch (error) {
+      for (const step of undo.toReversed()) step();
+      // One that the kernel refuses must not fail the others.
+      if (replacements.length > 1) for (const replacement of replacements) this.#carryOut([replacement]);
+      else for (const { done } of replacements) done.reject(error);
     }
+  }
+
+  /** @param undo takes how to forget again what is kept in mind of it */
+  #changes(replacement: Replacement, undo: (() => void)[]): Change[] {
+    const { source, chains } = replacement;
+    const digest = chains === undefined ? undefined : digestOf(chains);
+    const before = this.#inForce.get(source);
+    const pins = pinChanges(source, (replacement.pinned ??= replacement.pins()));
+    if (before === digest) return pins;
+    const made = digest === undefined || this.#users.has(digest) ? [] : chainsNamed(digest, chains);
     const key = addressBytes(source);
-    this.#netlink.change([
-      ...directions.flatMap(({ set, prefix }): ElementChange[] => [
+    if (digest !== undefined) {
+      this.#retain(digest);
+      if (made.length > 0) undo.push(() => this.#forget(digest));
+      undo.push(() => this.#release(digest));
+    }
+    if (before !== undefined) {
+      this.#release(before);
+      undo.push(() => this.#retain(before));
+    }
+    this.#note(source, digest);
+    undo.push(() => this.#note(source, before));
+    return [
+      ...made,
+      ...directions.flatMap(({ set, prefix }): Change[] => [
         { set, change: "delete", elements: before === undefined ? [] : [{ key }] },
         { set, change: "add", elements: digest === undefined ? [] : [{ key, chain: `${prefix}_${digest}` }] },
       ]),
-      ...changes,
-    ]);
+      ...pins,
+    ];
+  }
+
+  #note(source: string, digest: string | undefined): void {
     if (digest === undefined) this.#inForce.delete(source);
-    else {
-      this.#inForce.set(source, digest);
-      this.#retain(digest, Promise.resolve());
-    }
-    if (before !== undefined) this.#release(before);
+    else this.#inForce.set(source, digest);
   }
 
-  async #make(chains: PolicyChains): Promise<string> {
-    const digest = digestOf(chains);
-    const made = this.#chains.get(digest)?.made ?? this.#run(statements(this.#table, digest, chains));
-    this.#retain(digest, made);
-    try {
-      await made;
-      return digest;
-    } catch (error) {
-      this.#chains.delete(digest);
-      throw error;
-    }
-  }
-
-  #retain(digest: string, made: Promise<void>): void {
-    const chain = this.#chains.get(digest) ?? { users: 0, made };
-    chain.users += 1;
-    this.#chains.set(digest, chain);
+  #retain(digest: string): void {
+    this.#users.set(digest, (this.#users.get(digest) ?? 0) + 1);
     this.#unused.delete(digest);
   }
 
   #release(digest: string): void {
-    const chain = this.#chains.get(digest);
-    if (chain === undefined) return;
-    chain.users -= 1;
-    if (chain.users > 0) return;
-    this.#unused.add(digest);
-    const [oldest] = this.#unused;
-    if (this.#unused.size > mostUnused && oldest !== undefined) this.#remove(oldest);
+    const users = (this.#users.get(digest) ?? 1) - 1;
+    this.#users.set(digest, users);
+    if (users === 0) this.#unused.add(digest);
   }
 
-  #remove(digest: string): void {
+  #forget(digest: string): void {
+    this.#users.delete(digest);
     this.#unused.delete(digest);
-    this.#chains.delete(digest);
-    // What cannot be removed is in nobody's way: it is made anew where it is needed again.
-    this.#run(directions.map(({ prefix }) => `delete chain inet ${this.#table} ${prefix}_${digest}`)).catch(
-      () => undefined,
-    );
   }
 
-  /** Whoever comes while nft works waits, and then shares the next run. */
-  #run(lines: readonly string[]): Promise<void> {
-    const task: Task = { lines, done: Promise.withResolvers() };
-    this.#tasks.push(task);
-    this.#running ??= this.#work().finally(() => {
-      this.#running = undefined;
-    });
-    return task.done.promise;
+  /** Removes the chains that have not been used for longest, once there are twice as many as are kept. */
+  #prune(): void {
+    if (this.#unused.size <= 2 * mostUnused) return;
+    const oldest = [...this.#unused].slice(0, this.#unused.size - mostUnused);
+    for (const digest of oldest) this.#forget(digest);
+    this.#delete(oldest.flatMap((digest) => directions.map(({ prefix }) => `${prefix}_${digest}`)));
   }
 
-  async #work(): Promise<void> {
-    while (this.#tasks.length > 0) {
-      const tasks = this.#tasks;
-      this.#tasks = [];
-      try {
-        await runScript(tasks);
-        for (const { done } of tasks) done.resolve();
-      } catch {
-        // One that the kernel refuses must not fail the others.
-        for (const task of tasks) await runScript([task]).then(task.done.resolve, task.done.reject);
-      }
+  /** What cannot be removed is in nobody's way: it is made anew where it is needed again. */
+  #delete(chains: readonly string[]): void {
+    try {
+      this.#netlink.change(chains.map((chain) => ({ chain, change: "delete" })));
+    } catch (error) {
+      if (!(error instanceof LinuxError)) throw error;
     }
   }
 }
 
-async function runScript(tasks: readonly Task[]): Promise<void> {
-  const input = tasks.flatMap(({ lines }) => lines.map((line) => `${line}\n`)).join("");
-  await runProgram("nft", ["-f", "-"], { input });
-}
-
-function statements(tableName: string, digest: string, chains: PolicyChains): string[] {
-  const table = `inet ${tableName}`;
-  const [outgoing, answers] = [`out_${digest}`, `in_${digest}`];
+function chainsNamed(digest: string, chains: PolicyChains | undefined): ChainChange[] {
+  if (chains === undefined) return [];
   return [
-    ...[outgoing, answers].flatMap((chain) => [
-      `add chain ${table} ${chain}`,
-      `flush chain ${table} ${chain}`,
-    ]),
-    ...chains.outgoing.map((statement) => `add rule ${table} ${outgoing} ${statement}`),
-    ...chains.answers.map((statement) => `add rule ${table} ${answers} ${statement}`),
+    { chain: `out_${digest}`, change: "add", rules: chains.outgoing },
+    { chain: `in_${digest}`, change: "add", rules: chains.answers },
   ];
 }
 
 const digests = new WeakMap<PolicyChains, string>();
+/** Of what is made of rules: another version of this program must not take chains of this one for its own. */
+const format = 2;
 
 function digestOf(chains: PolicyChains): string {
   const known = digests.get(chains);
   if (known !== undefined) return known;
-  const digest = createHash("sha256").update(JSON.stringify(chains)).digest("hex").slice(0, 16);
+  const digest = createHash("sha256")
+    .update(JSON.stringify([format, chains]))
+    .digest("hex")
+    .slice(0, 16);
   digests.set(chains, digest);
   return digest;
 }

@@ -1,24 +1,33 @@
+import type { NfInterval, NfMatch, NfRule } from "../../../backends/linux/nf-rules.ts";
 import { covers } from "../../../protocol/cidr.ts";
 import type { CidrTerm, CompiledPolicy } from "../policy/compile.ts";
-import {
-  type AddressInterval,
-  everyAddress,
-  formatInterval,
-  intervalOf,
-  merged,
-  without,
-} from "./address-interval.ts";
+import { type AddressInterval, everyAddress, intervalOf, merged, without } from "./address-interval.ts";
 
-/** The rules of the kernel for what a policy says of addresses: statements of two chains. Equal for equal rules. */
+/** The rules of the kernel for what a policy says of addresses, as two chains. Equal for equal rules. */
 export interface PolicyChains {
   /** For packets of the sandbox. What passes all of them is up to its pins. */
-  readonly outgoing: readonly string[];
-  /** For the answers, which come by another link. */
-  readonly answers: readonly string[];
+  readonly outgoing: readonly NfRule[];
+  /**
+   * The same by where a connection really leads, in either direction: for answers, and for what another table of the node has
+   * redirected.
+   */
+  readonly answers: readonly NfRule[];
 }
 
+const protocolNumber = { icmp: 1, tcp: 6, udp: 17 } as const;
+const withPorts: NfMatch = {
+  field: "transport protocol",
+  in: [alone(protocolNumber.tcp), alone(protocolNumber.udp)],
+};
+const udpAlone: NfMatch = { field: "transport protocol", in: [alone(protocolNumber.udp)] };
+const tcpAlone: NfMatch = { field: "transport protocol", in: [alone(protocolNumber.tcp)] };
+const asItBegan: NfMatch = { field: "direction", in: [alone(0)] };
 /** Where names are denied and everything else is allowed, these would be ways round the names. */
-const unchecked = ["meta l4proto { tcp, udp } th dport { 53, 853 }", "udp dport 443"] as const;
+const unchecked: readonly (readonly NfMatch[])[] = [
+  [withPorts, { field: "destination port", in: [alone(53), alone(853)] }],
+  [udpAlone, { field: "destination port", in: [alone(443)] }],
+];
+const refused = { goto: "refused" } as const;
 
 /**
  * @param directMark of packets that are allowed by their address
@@ -35,20 +44,25 @@ export function policyChains(policy: CompiledPolicy, directMark: number): Policy
   const shielded = allows.map((term): [CidrTerm, AddressInterval[]] => [term, shield(term, policy)]);
   const opening = matches(shielded.filter(([term]) => isOpening(term)));
   const allowed = matches(shielded.filter(([term]) => !isOpening(term)));
-  const accept = `meta mark set ${directMark} accept`;
+  const accept = { mark: directMark, verdict: "accept" } as const;
+  const rest = unprotected(policy);
   return {
     outgoing: [
-      ...denied.map((match) => `${match.outgoing} goto refused`),
-      ...opening.map((match) => `${match.outgoing} ${accept}`),
+      ...denied.map(({ outgoing }) => ({ matches: outgoing, verdict: refused })),
+      ...opening.map(({ outgoing }) => ({ matches: outgoing, ...accept })),
       // An address that the node was given since the policy was compiled.
-      "fib daddr type { local, broadcast, multicast } goto refused",
-      ...allowed.map((match) => `${match.outgoing} ${accept}`),
-      ...defaultOutgoing(policy, accept),
+      { matches: [], verdict: { jump: "foreign" } },
+      ...allowed.map(({ outgoing }) => ({ matches: outgoing, ...accept })),
+      ...defaultOutgoing(policy, { field: "destination address", in: rest }, accept),
     ],
     answers: [
-      ...denied.map((match) => `${match.answers} drop`),
-      ...[...opening, ...allowed].map((match) => `${match.answers} accept`),
-      ...(policy.default === "allow" ? [`ip saddr ${list(unprotected(policy))} accept`] : []),
+      ...denied.map(({ answers }) => ({ matches: answers, verdict: { goto: "barred" } })),
+      ...opening.map(({ answers }) => ({ matches: answers, verdict: "accept" as const })),
+      { matches: [asItBegan], verdict: { jump: "foreign" } },
+      ...allowed.map(({ answers }) => ({ matches: answers, verdict: "accept" as const })),
+      ...(policy.default === "allow"
+        ? [{ matches: [{ field: "responder address", in: rest } as const], verdict: "accept" as const }]
+        : []),
     ],
   };
 }
@@ -58,14 +72,17 @@ export function inspects(policy: CompiledPolicy): boolean {
   return policy.default === "allow" && policy.domains.some(({ action }) => action === "deny");
 }
 
-function defaultOutgoing(policy: CompiledPolicy, accept: string): string[] {
+function defaultOutgoing(
+  policy: CompiledPolicy,
+  rest: NfMatch,
+  accept: Pick<NfRule, "mark" | "verdict">,
+): NfRule[] {
   if (policy.default === "deny") return [];
-  const rest = `ip daddr ${list(unprotected(policy))}`;
-  if (!inspects(policy)) return [`${rest} ${accept}`];
+  if (!inspects(policy)) return [{ matches: [rest], ...accept }];
   return [
-    ...unchecked.map((match) => `${match} goto refused`),
-    `${rest} meta l4proto tcp goto proxied`,
-    `${rest} ${accept}`,
+    ...unchecked.map((match) => ({ matches: match, verdict: refused })),
+    { matches: [rest, tcpAlone], verdict: { goto: "proxied" } },
+    { matches: [rest], ...accept },
   ];
 }
 
@@ -87,8 +104,8 @@ function shield({ cidr }: CidrTerm, { protectedRanges }: CompiledPolicy): Addres
 }
 
 interface Match {
-  readonly outgoing: string;
-  readonly answers: string;
+  readonly outgoing: readonly NfMatch[];
+  readonly answers: readonly NfMatch[];
 }
 
 /** Terms about the same protocol and ports are one match. */
@@ -105,21 +122,21 @@ function matches(terms: readonly (readonly [CidrTerm, AddressInterval[]])[]): Ma
     if (addresses.length === 0) return [];
     return [
       {
-        outgoing: `${transport(term, "dport")}ip daddr ${list(addresses)}`,
-        answers: `${transport(term, "sport")}ip saddr ${list(addresses)}`,
+        outgoing: [...transport(term, "destination port"), { field: "destination address", in: addresses }],
+        answers: [...transport(term, "responder port"), { field: "responder address", in: addresses }],
       },
     ];
   });
 }
 
-function transport({ protocol, ports }: CidrTerm, side: "dport" | "sport"): string {
-  if (ports === undefined) return protocol === undefined ? "" : `meta l4proto ${protocol} `;
-  const carriers = protocol ?? "{ tcp, udp }";
+function transport({ protocol, ports }: CidrTerm, field: "destination port" | "responder port"): NfMatch[] {
+  const carrier: NfMatch[] =
+    protocol === undefined ? [] : [{ field: "transport protocol", in: [alone(protocolNumber[protocol])] }];
+  if (ports === undefined) return carrier;
   const numbers = merged(ports.map(({ from, to }) => ({ first: from, last: to })));
-  const listed = numbers.map(({ first, last }) => (first === last ? `${first}` : `${first}-${last}`));
-  return `meta l4proto ${carriers} th ${side} { ${listed.join(", ")} } `;
+  return [...(protocol === undefined ? [withPorts] : carrier), { field, in: numbers }];
 }
 
-function list(intervals: readonly AddressInterval[]): string {
-  return `{ ${intervals.map(formatInterval).join(", ")} }`;
+function alone(value: number): NfInterval {
+  return { first: value, last: value };
 }

@@ -4,7 +4,7 @@ import { pipeline } from "node:stream";
 import type { NetworkVerdict } from "../../../protocol/network-decision.ts";
 import { openTransparentListener } from "../../../backends/linux/transparent-listener.ts";
 import { addressBytes } from "../address-range.ts";
-import { Flow, unchecked } from "./flow.ts";
+import { Flow, tooManyFlows, unchecked } from "./flow.ts";
 import type { GatedSandbox, GatedSandboxes } from "./gated-sandbox.ts";
 import { HttpProxy } from "./http-proxy.ts";
 import { peek, type Peeked } from "./peek.ts";
@@ -84,17 +84,17 @@ export class Proxy {
   #take(client: Socket): void {
     const { remoteAddress = "", localAddress = "", localPort = 0 } = client;
     const sandbox = this.#parts.sandboxes.bySource(remoteAddress);
-    const own = sandbox === undefined ? undefined : (this.#flows.get(sandbox) ?? new Set());
-    if (
-      sandbox === undefined ||
-      own === undefined ||
-      own.size >= most.perSandbox ||
-      this.#size >= most.inAll
-    ) {
+    if (sandbox === undefined) {
       client.resetAndDestroy();
       return;
     }
+    const own = this.#flows.get(sandbox) ?? new Set();
     const flow = new Flow(sandbox, client, localAddress, localPort);
+    if (own.size >= most.perSandbox || this.#size >= most.inAll) {
+      flow.decided("connect", tooManyFlows);
+      flow.cut();
+      return;
+    }
     this.#flows.set(sandbox, own.add(flow));
     this.#size += 1;
     client.once("close", () => {

@@ -4,7 +4,7 @@ import { formatCidr } from "../../../protocol/cidr.ts";
 import type { NetworkDecision } from "../../../protocol/network-decision.ts";
 import { logPrefix } from "../firewall.ts";
 import { judge } from "../policy/judge.ts";
-import { unchecked } from "./flow.ts";
+import { tooManyFlows, unchecked } from "./flow.ts";
 import type { GatedSandbox, GatedSandboxes } from "./gated-sandbox.ts";
 
 export interface RefusalsParts {
@@ -67,11 +67,14 @@ export class Refusals {
     }
     const { address, port, protocol } = read;
     const name = sandbox.pins.lastNameOf(address);
-    const by = isIpv6
-      ? unchecked("ipv6").by
-      : isSpoofed
-        ? unchecked("spoofed_source").by
-        : reasonOf(sandbox, read, name);
+    const by =
+      packet.prefix === logPrefix.crowded
+        ? tooManyFlows.by
+        : isIpv6
+          ? unchecked("ipv6").by
+          : isSpoofed
+            ? unchecked("spoofed_source").by
+            : reasonOf(sandbox, read, name);
     sandbox.decided({
       stage: "connect",
       allowed: false,

@@ -6,6 +6,7 @@ import type { DecidedBy, NetworkVerdict } from "../../../protocol/network-decisi
 import type { CompiledPolicy } from "../policy/compile.ts";
 import { judgeName } from "../policy/judge.ts";
 import { type DnsAnswer, type DnsQuery, encodeAnswer, encodeRefusal, parseQuery } from "./dns-message.ts";
+import { tooManyFlows } from "./flow.ts";
 import type { GatedSandbox, GatedSandboxes } from "./gated-sandbox.ts";
 import type { Upstream } from "./upstream.ts";
 
@@ -23,6 +24,7 @@ const idleConnectionMs = 10_000;
 const graceMs = 60_000;
 const tcpBacklog = 512;
 const longestQuery = 1232;
+const notAsked: DnsAnswer = { code: "SERVFAIL", addresses: [], ttl: 0 };
 const noSuchName: DnsAnswer = { code: "NXDOMAIN", addresses: [], ttl: 0 };
 
 /**
@@ -116,6 +118,11 @@ export class Resolver {
     }
     // Sandboxes have no IPv6 addresses, and other records could carry keys for what the proxy must read (ECH), or data.
     if (type !== "A") return encodeAnswer(query, { code: "NOERROR", addresses: [], ttl: 0 }, { udp });
+    const { upstream, now } = this.#parts;
+    if (canonical !== undefined && !upstream.isKnown(canonical) && !sandbox.begun.take(now())) {
+      sandbox.decided({ ...log, ...tooManyFlows });
+      return encodeAnswer(query, notAsked, { reason: "more questions than the sandbox may ask", udp });
+    }
     const { answer } = await this.probe(sandbox.policy, name);
     // The policy may be another by now.
     const after = judgeName(sandbox.policy, name);
@@ -182,5 +189,7 @@ function describe(by: DecidedBy): string {
       return by.range;
     case "unchecked":
       return by.reason;
+    case "limit":
+      return `too many ${by.limit}`;
   }
 }

@@ -44,6 +44,11 @@ export class Upstream {
     return asking;
   }
 
+  /** Whether nobody need be asked for a name. */
+  isKnown(name: string): boolean {
+    return this.#asking.has(name) || (this.#answers.get(name)?.until ?? 0) > this.#parts.now();
+  }
+
   close(): void {
     this.#closing.abort();
   }
