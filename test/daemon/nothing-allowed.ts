@@ -1,5 +1,5 @@
 import { emptyPolicy, policyInForce } from "../../src/daemon/network/policy/policy-digest.ts";
-import { policyDigest } from "../../src/protocol/policy-digest.ts";
+import { policyDigest } from "../../src/wire/policy-digest.ts";
 import type { PolicyInForce } from "../../src/protocol/policy-in-force.ts";
 
 /** In force since `now`. */

@@ -1,5 +1,5 @@
 import { DSecError } from "../../protocol/errors.ts";
-import { digestOfLongPolicy } from "../../protocol/policy-digest.ts";
+import { digestOfLongPolicy } from "../../wire/policy-digest.ts";
 import type { GivenPolicy } from "../../protocol/policy-in-force.ts";
 import type { Placement } from "../../protocol/sandbox.ts";
 

@@ -6,7 +6,7 @@ import {
   policyWith,
 } from "../../../protocol/network-policy.ts";
 import { maxNetworkRules } from "../../../protocol/network-rule-limits.ts";
-import { digestOfLongPolicy, policyDigest } from "../../../protocol/policy-digest.ts";
+import { digestOfLongPolicy, policyDigest } from "../../../wire/policy-digest.ts";
 import type { GivenPolicy, PolicyOrigin } from "../../../protocol/policy-in-force.ts";
 import type { Placement } from "../../../protocol/sandbox.ts";
 import type { PolicyBook } from "./policy-book.ts";

@@ -1,7 +1,7 @@
 import type { NetworkPolicy } from "../../../protocol/network-policy.ts";
 import type { Journal } from "../../journal/journal.ts";
 import { type CompileContext, type CompiledPolicy, compilePolicy } from "./compile.ts";
-import { policyDigest } from "../../../protocol/policy-digest.ts";
+import { policyDigest } from "../../../wire/policy-digest.ts";
 import { emptyPolicy } from "./policy-digest.ts";
 
 export interface PolicyBookParts {

@@ -1,5 +1,5 @@
 import { DSecError } from "../../../protocol/errors.ts";
-import { policyDigest } from "../../../protocol/policy-digest.ts";
+import { policyDigest } from "../../../wire/policy-digest.ts";
 import type { GivenPolicy, PolicyInForce, PolicyOrigin } from "../../../protocol/policy-in-force.ts";
 import type { PolicyApplication, PolicyChange, PolicyPushResult } from "../../../protocol/policy-push.ts";
 import { toProblem } from "../../../protocol/problem-codec.ts";

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
-import type { NetworkPolicy } from "./network-policy.ts";
-import { formatRule } from "./network-rule-text.ts";
+import type { NetworkPolicy } from "../protocol/network-policy.ts";
+import { formatRule } from "../protocol/network-rule-text.ts";
 
 /** `sha256:…`; the order of rules does not count, as it does not in a verdict. */
 export function policyDigest(policy: NetworkPolicy): string {
