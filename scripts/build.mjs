@@ -11,6 +11,7 @@ const OUTPUT = join(projectRoot, "dist");
 const PROGRAMS = [
   ["the agent", "src/agent"],
   ["the launcher", "src/backends/container/runc/launcher"],
+  ["the audit's programs", "src/daemon/audit/kernel"],
 ];
 
 /** Builds dist/: the TypeScript and the C programs. The compilers do only what has changed. */

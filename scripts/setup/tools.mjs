@@ -118,6 +118,20 @@ const TOOLS = [
     testsOnly: true,
   },
   {
+    name: "bpftool",
+    purpose: "the audit of sandboxes' processes (dsec up --audit), and its tests",
+    present: command("bpftool"),
+    packages: everywhere("bpftool"),
+    testsOnly: true,
+  },
+  {
+    name: "clang",
+    purpose: "building the audit of sandboxes' processes, and its tests",
+    present: command("clang"),
+    packages: everywhere("clang"),
+    testsOnly: true,
+  },
+  {
     name: "ps",
     purpose: "the tests that look for processes left behind",
     present: command("ps"),

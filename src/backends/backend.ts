@@ -14,6 +14,7 @@ import type {
   Simulation,
   Usage,
 } from "../protocol/sandbox.ts";
+import type { ProcessIdentity } from "./linux/process.ts";
 
 /** What JSON can carry; journaled by the daemon, opaque to it. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
@@ -112,6 +113,11 @@ export interface Running {
   readonly ended: Promise<BackendEnd>;
   /** `diskBytes` is 0 where the root is prepared: the daemon knows it. */
   usage(): Promise<Usage>;
+  /**
+   * The first process in the sandbox's process namespace; absent or undefined where there is none on this machine, or it has
+   * ended.
+   */
+  firstProcess?(): Promise<ProcessIdentity | undefined>;
   /** Only fields named by {@link BackendCapabilities.updates}. All or nothing. */
   update(limits: Partial<Limits>): Promise<void>;
   /** Kills every process by cgroup, confirms that none is left, and removes all that start made. Idempotent. */

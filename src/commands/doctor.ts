@@ -90,6 +90,14 @@ async function askFleet({ io, client }: Context): Promise<NodeReport[] | undefin
 async function probeHere({ settings }: Context): Promise<NodeReport[]> {
   const { instance, runDir } = await settings();
   const { probeBackends } = await import("../backends/probe-backends.ts");
+  const { auditFinding } = await import("../daemon/audit/audit-finding.ts");
   const reports = await probeBackends({ instance, runDir }, AbortSignal.timeout(probeMs));
-  return reports.map((report) => ({ node: "here", ...report }));
+  return reports.map((report) => ({
+    node: "here",
+    ...report,
+    findings:
+      report.backend === defaultBackend && report.works
+        ? [...report.findings, auditFinding(false)]
+        : report.findings,
+  }));
 }

@@ -5,7 +5,7 @@ import { configPath } from "../sdk/config.ts";
 import { readPem } from "../sdk/open-connection.ts";
 import type { Settings } from "../sdk/settings.ts";
 import { parseSeconds } from "./duration.ts";
-import { choice, many, parseCount, parseNumber, text, value } from "./option.ts";
+import { choice, flag, many, parseCount, parseNumber, text, value } from "./option.ts";
 import type { OptionValues } from "./option.ts";
 import { defined } from "./sandbox-options.ts";
 import { parseMebibytes } from "./size.ts";
@@ -27,6 +27,7 @@ export const nodeOptions = {
     (given) => given,
   ),
   caBundle: text("--ca-bundle <file>", "authorities that sandboxes trust beside their image's, PEM"),
+  audit: flag("--audit", "record starts, ends and connects of processes in sandboxes, for dsec audit"),
   dockerSocket: text("--docker-socket <path>", "socket of the Docker daemon"),
   maxFlows: value("--max-flows <count>", "connections of a sandbox at a time", parseCount),
   maxSandboxes: value("--max-sandboxes <count>", "sandboxes at a time", parseCount),
@@ -70,6 +71,7 @@ export function nodeSettings(
     dataDir,
     runDir,
     instance,
+    audit: values.audit,
     registries:
       values.registries === undefined
         ? { file: resolve(dirname(configPath(environment)), "registries.yaml"), optional: true }

@@ -35,6 +35,10 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, VerbEnt
       load: async () => (await import("./inspect.ts")).inspect,
     },
     logs: { summary: "show recorded output", load: async () => (await import("./logs.ts")).logs },
+    audit: {
+      summary: "show what processes in a sandbox did",
+      load: async () => (await import("./audit.ts")).audit,
+    },
     watch: { summary: "show sandboxes as they change", load: async () => (await import("./watch.ts")).watch },
     wait: { summary: "wait until sandboxes have ended", load: async () => (await import("./wait.ts")).wait },
     touch: {

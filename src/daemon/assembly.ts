@@ -3,6 +3,7 @@ import type { Logger } from "pino";
 import type { Backend } from "../backends/backend.ts";
 import type { ExecExit } from "../protocol/exec.ts";
 import type { BackendReport, RegistryView } from "../protocol/node.ts";
+import type { Audit } from "./audit/audit.ts";
 import { Activity } from "./deadlines/activity.ts";
 import { admit } from "./admission/admitting.ts";
 import { ChangeFeed } from "./views/change-feed.ts";
@@ -75,6 +76,8 @@ export interface AssemblyParts {
   readonly datapath: SandboxPolicies | undefined;
   /** What of the node's goes into sandboxes' files; undefined where nothing does. */
   readonly trust: SandboxTrust | undefined;
+  /** Undefined where what processes do is of no interest. */
+  readonly audit: Audit | undefined;
   /** Sizes of what is held ready, by kind. */
   readonly pools: () => Readonly<Record<string, number>>;
 }
@@ -89,7 +92,7 @@ const usedIntervalMs = 15_000;
 
 /** Makes the parts of a daemon and ties them together. Nothing runs yet. */
 export function assemble(parts: AssemblyParts) {
-  const { options, clock, random, log, journal, backends, unusable, provisioner } = parts;
+  const { options, clock, random, log, journal, backends, unusable, provisioner, audit } = parts;
   const version = packageVersion();
   const state = { cordoned: false, recovered: false };
   const cordoned = (): boolean => state.cordoned;
@@ -201,6 +204,7 @@ export function assemble(parts: AssemblyParts) {
     deadlines,
     logsDir,
     maxEnded: options.maxEnded,
+    audit,
   });
   const sweep: LeakSweep = new LeakSweep({ clock, log, sandboxes, backends, provisioner });
   const ending: Ending = new Ending({
@@ -211,6 +215,7 @@ export function assemble(parts: AssemblyParts) {
     retention,
     sweep,
     enforcement,
+    audit,
   });
   const policy = {
     maxSandboxes: options.maxSandboxes,
@@ -245,6 +250,7 @@ export function assemble(parts: AssemblyParts) {
     provisioner,
     imports,
     trust: parts.trust,
+    audit,
     admit: async (entry) => admit({ sandboxes, machine, policy, cordoned, random }, entry),
     slots: new Semaphore(options.concurrentStarts),
     startTimeoutMs: options.startTimeoutMs,
@@ -267,6 +273,7 @@ export function assemble(parts: AssemblyParts) {
     backends,
     unusable,
     findings: parts.findings,
+    audited: audit !== undefined,
     registries: parts.registries,
     sandboxes,
     machine,
@@ -282,6 +289,7 @@ export function assemble(parts: AssemblyParts) {
   );
   metrics.observePools(parts.pools);
   if (parts.datapath !== undefined) metrics.observeNetwork(parts.datapath);
+  if (audit !== undefined) metrics.observeAudit(audit);
 
   return {
     name: options.name,
@@ -295,6 +303,7 @@ export function assemble(parts: AssemblyParts) {
     backends,
     provisioner,
     trust: parts.trust,
+    audit,
     sandboxes,
     source: sandboxes,
     deadlines,

@@ -7,8 +7,10 @@ import { agentBinaryPath } from "../agent/agent-binary.ts";
 import { createBackends } from "../backends/registry.ts";
 import type { LocalServer } from "../wire/server/handover.ts";
 import { WireServer } from "../wire/server/server.ts";
+import { Audit } from "./audit/audit.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { assemble, type Daemon } from "./assembly.ts";
+import { serveAudit } from "./http/audit-routes.ts";
 import { serveFiles } from "./http/file-routes.ts";
 import { serveHistory } from "./http/history-routes.ts";
 import { serveNetworks } from "./http/network-routes.ts";
@@ -60,7 +62,7 @@ export interface RunningDaemon {
 
 /**
  * Starts the daemon of this node: listens first, takes up the sandboxes of its journal behind.
- * @throws DSecError `config_invalid`, `already_running`, `journal_corrupt`, `address_in_use`, `permission_denied`
+ * @throws DSecError `config_invalid`, `already_running`, `journal_corrupt`, `address_in_use`, `permission_denied`, `audit_unavailable`
  */
 export async function startDaemon(
   input: DaemonOptionsInput,
@@ -74,6 +76,8 @@ export async function startDaemon(
     undo.push(lockRunDir(options.runDir));
     const journal = new Journal(join(options.dataDir, "daemon", "journal.sqlite"));
     undo.push(() => journal.close());
+    const audit = options.audit ? await openAudit(parts, log) : undefined;
+    undo.push(async () => audit?.close());
     const provisioner = await openProvisioner(options, log);
     undo.push(async () => provisioner?.close());
     const authorities = options.caBundle === undefined ? undefined : await readCaBundle(options.caBundle);
@@ -113,6 +117,7 @@ export async function startDaemon(
       protectedRanges: protectedRanges(ownAddresses(), [options.networkRange]),
       datapath: provisioner?.policies,
       trust: authorities && new SandboxTrust(authorities),
+      audit,
       pools: () => provisioner?.pools() ?? {},
     });
     undo.push(() => daemon.dispose());
@@ -171,6 +176,14 @@ async function undoAll(steps: readonly (() => void | Promise<void>)[]): Promise<
   if (failures.length > 0) throw failures[0];
 }
 
+function openAudit(parts: DaemonParts, log: Logger): Promise<Audit> {
+  return Audit.open({
+    clock: parts.clock ?? systemClock,
+    random: parts.random ?? Math.random,
+    interrupted: (err) => log.error({ err }, "the audit of sandboxes is interrupted"),
+  });
+}
+
 /** Of this machine, on all its links. */
 function ownAddresses(): string[] {
   const links = Object.values(networkInterfaces());
@@ -210,6 +223,7 @@ function serve(daemon: Daemon, options: DaemonOptions, log: Logger): WireServer 
   serveSessions(server, daemon);
   serveFiles(server, daemon);
   serveNetworks(server, daemon);
+  serveAudit(server, daemon);
   servePorts(server, daemon);
   serveNode(server, daemon);
   return server;

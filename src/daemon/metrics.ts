@@ -9,6 +9,7 @@ import {
 import type { Backend } from "../backends/backend.ts";
 import { DSecError } from "../protocol/errors.ts";
 import type { ExecExit } from "../protocol/exec.ts";
+import type { Audit } from "./audit/audit.ts";
 import type { Sandboxes } from "./lifecycle/sandboxes.ts";
 import type { SandboxPolicies } from "./network/sandbox-policies.ts";
 
@@ -160,6 +161,41 @@ export class Metrics {
       },
     });
     for (const metric of [connections, queries, interruptions]) this.#registry.registerMetric(metric);
+  }
+
+  /** Adds what the kernel has told of processes in sandboxes. */
+  observeAudit(audit: Pick<Audit, "totals">): void {
+    const registers: Registry[] = [];
+    const events = new Counter({
+      name: "dsec_audit_events_total",
+      help: "Events of processes in sandboxes, by kind",
+      labelNames: ["kind"],
+      registers,
+      collect(): void {
+        const { exec, connect, exit } = audit.totals();
+        this.reset();
+        for (const [kind, count] of Object.entries({ exec, connect, exit })) this.inc({ kind }, count);
+      },
+    });
+    const lost = new Counter({
+      name: "dsec_audit_lost_total",
+      help: "Events of processes in sandboxes that were counted, but not told",
+      registers,
+      collect(): void {
+        this.reset();
+        this.inc(audit.totals().lost);
+      },
+    });
+    const interruptions = new Counter({
+      name: "dsec_audit_interruptions_total",
+      help: "How often the audit has failed and was begun anew; nothing was counted meanwhile",
+      registers,
+      collect(): void {
+        this.reset();
+        this.inc(audit.totals().interruptions);
+      },
+    });
+    for (const metric of [events, lost, interruptions]) this.#registry.registerMetric(metric);
   }
 
   started(backend: Backend, ms: number): void {

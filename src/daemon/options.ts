@@ -67,6 +67,8 @@ const Settings = z.strictObject({
   caBundle: AbsolutePath.optional(),
   /** Asked for sandboxes' names, instead of those of the node: `192.0.2.1` or `192.0.2.1:5353`, `[2001:db8::1]:5353`. */
   nameServers: z.array(NameServerAddress).min(1).max(8).optional(),
+  /** Whether starts, ends and connects of processes in sandboxes are recorded. */
+  audit: z.boolean().default(false),
   dockerSocket: AbsolutePath.optional(),
   /** What this node offers; without runc it prepares no roots, without docker either nothing on the machine. */
   backends: z.array(z.enum(["runc", "docker", "simulated"])).default(["runc", "docker", "simulated"]),

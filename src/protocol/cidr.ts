@@ -46,6 +46,11 @@ export function formatCidr({ bytes, prefixLength }: Cidr): string {
   return prefixLength === bytes.length * 8 ? text : `${text}/${prefixLength}`;
 }
 
+/** 4 or 16 bytes in the usual form, IPv6-mapped IPv4 as IPv4. */
+export function formatAddress(bytes: readonly number[]): string {
+  return formatCidr(asCidr(bytes, bytes.length * 8));
+}
+
 /** Whether every address of `inner` is in `outer`. */
 export function covers(outer: Cidr, inner: Cidr): boolean {
   return (

@@ -64,6 +64,7 @@ const table = {
   rate_limited: { status: 429, exit: 125, retryable: true },
   // the platform
   backend_unavailable: { status: 503, exit: 125, retryable: false },
+  audit_unavailable: { status: 503, exit: 125, retryable: false },
   start_failed: { status: 500, exit: 125, retryable: true },
   start_timeout: { status: 504, exit: 125, retryable: true },
   agent_lost: { status: 502, exit: 125, retryable: true },

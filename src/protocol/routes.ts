@@ -84,6 +84,8 @@ export const routes = define({
   testNetwork: { method: "POST", path: "/v1/sandboxes/:ref/network/test", served: "both" },
   /** query since (ms), follow → NDJSON NetworkDecision. */
   networkLog: { method: "GET", path: "/v1/sandboxes/:ref/network/log", served: "both" },
+  /** query since (ms), follow → NDJSON AuditEvent. */
+  audit: { method: "GET", path: "/v1/sandboxes/:ref/audit", served: "both" },
   /** PolicyApplication → PolicyPushResult. */
   applyPolicy: { method: "POST", path: "/v1/network-policy", served: "daemon" },
   /** → NamedPolicyList: the newest version of each. */

@@ -25,6 +25,7 @@ export type { FetchInit } from "./fetch.ts";
 export type { ForwardOptions, PortForward } from "./forward.ts";
 export { Policies } from "./policies.ts";
 export type { PolicyLike, PolicyRules } from "./policies.ts";
+export type { AuditEvent } from "../protocol/audit-event.ts";
 export type { NamedPolicy, NamedPolicySummary } from "../protocol/named-policy.ts";
 export type {
   NetworkCounters,

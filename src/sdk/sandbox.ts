@@ -1,4 +1,5 @@
 import type { Duplex } from "node:stream";
+import type { AuditEvent } from "../protocol/audit-event.ts";
 import { DSecError } from "../protocol/errors.ts";
 import type { ExecList, ExecRecord, LogLine } from "../protocol/exec.ts";
 import type { NetworkDecision, NetworkProbeResult } from "../protocol/network-decision.ts";
@@ -307,6 +308,19 @@ export class Sandbox implements AsyncDisposable {
     const { signal, ...query } = options;
     const params = { ref: this.id };
     yield* await this.#http.lines<NetworkDecision>("networkLog", { params, query, signal });
+  }
+
+  /**
+   * What its processes did, oldest first: programs executed, connections tried, ends. Its text is what they say, and untrusted.
+   *
+   * @param options.since milliseconds since the epoch
+   * @throws DSecError `audit_unavailable` where its node does not audit
+   */
+  async *audit(
+    options: CallOptions & { readonly since?: number; readonly follow?: boolean } = {},
+  ): AsyncGenerator<AuditEvent, void, undefined> {
+    const { signal, ...query } = options;
+    yield* await this.#http.lines<AuditEvent>("audit", { params: { ref: this.id }, query, signal });
   }
 
   /** Its commands. */

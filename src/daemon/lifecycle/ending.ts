@@ -3,6 +3,7 @@ import type { Running } from "../../backends/backend.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import { toProblem } from "../../protocol/problem-codec.ts";
 import type { EndReason } from "../../protocol/sandbox.ts";
+import type { Audit } from "../audit/audit.ts";
 import type { Clock } from "../clock.ts";
 import type { Execs } from "../exec/execs.ts";
 import type { PolicyEnforcement } from "../network/policy/policy-enforcement.ts";
@@ -20,6 +21,8 @@ export interface EndingParts {
   readonly retention: Pick<Retention, "remove">;
   readonly sweep: Pick<LeakSweep, "leaked">;
   readonly enforcement: Pick<PolicyEnforcement, "end">;
+  /** Undefined where there is none. */
+  readonly audit: Audit | undefined;
 }
 
 /** Milliseconds each attempt to destroy a sandbox gets, one after the other. */
@@ -92,6 +95,7 @@ export class Ending {
       await this.#insist(entry, "its processes", () => destroy(entry.running));
       entry.running = undefined;
     }
+    this.#parts.audit?.end(entry.id);
     if (entry.prepared !== undefined) {
       await this.#insist(entry, "its root and network", async () => entry.prepared?.release());
       entry.prepared = undefined;

@@ -3,6 +3,7 @@ import type { Backend, Running } from "../../backends/backend.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import { toProblem } from "../../protocol/problem-codec.ts";
 import type { EndReason } from "../../protocol/sandbox.ts";
+import type { Audit } from "../audit/audit.ts";
 import type { Activity } from "../deadlines/activity.ts";
 import { mapBounded } from "../bounded.ts";
 import type { ChangeFeed } from "../views/change-feed.ts";
@@ -35,6 +36,8 @@ export interface RecoveryParts extends ExecAdoptionParts {
   readonly provisioner: Provisioner | undefined;
   /** Undefined where sandboxes trust what their image does. */
   readonly trust: SandboxTrust | undefined;
+  /** Undefined where what processes do is of no interest. */
+  readonly audit: Audit | undefined;
 }
 
 const parallel = 16;
@@ -117,6 +120,7 @@ async function adopt(parts: RecoveryParts, entry: SandboxEntry): Promise<void> {
   const signal = AbortSignal.timeout(adoptTimeoutMs);
   const running = await backend.adopt(entry.id, record.backendRecord ?? null, signal);
   entry.running = running;
+  await watchAgain(parts, entry, running);
   // what was killed before is not the doing of a later command
   entry.oomKills = (await running.usage().catch(() => undefined))?.oomKills ?? 0;
   const found = running.guest.live.length > 0;
@@ -125,6 +129,17 @@ async function adopt(parts: RecoveryParts, entry: SandboxEntry): Promise<void> {
   // whatever was found inside was active until now
   if (found && record.state !== "stopping") parts.sandboxes.renewIdle(entry, parts.clock.now());
   watchEnd(entry, running, parts.ending);
+}
+
+/** What cannot be watched goes on all the same. */
+async function watchAgain(
+  { audit, log }: RecoveryParts,
+  entry: SandboxEntry,
+  running: Running,
+): Promise<void> {
+  await audit?.watch(entry.id, running).catch((error: unknown) => {
+    log.warn({ err: error, sandbox: entry.id }, "a sandbox is not audited");
+  });
 }
 
 /** An earlier daemon may have had other authorities. A sandbox that cannot take them (its disk is full) goes on without. */
@@ -140,13 +155,14 @@ async function trustAgain(
 }
 
 /** What is left of it is removed by the sweep, which no longer finds it among those to keep. */
-function lose({ sandboxes, sweep }: RecoveryParts, entry: SandboxEntry, error: unknown): void {
+function lose({ sandboxes, sweep, audit }: RecoveryParts, entry: SandboxEntry, error: unknown): void {
   const known =
     error instanceof DSecError
       ? error
       : new DSecError("agent_lost", "it could not be taken up", { cause: error });
   const reason = entry.record.endReason ?? reasonOf(known);
   sweep.leaked(entry.prepared);
+  audit?.end(entry.id);
   entry.running = undefined;
   entry.prepared = undefined;
   sandboxes.advance(entry, { type: "lose", reason }, { problem: toProblem(known) });

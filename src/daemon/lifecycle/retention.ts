@@ -1,6 +1,7 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Logger } from "pino";
+import type { Audit } from "../audit/audit.ts";
 import type { Deadlines } from "../deadlines/deadlines.ts";
 import type { SandboxEntry } from "./sandbox-entry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
@@ -11,6 +12,8 @@ export interface RetentionParts {
   readonly deadlines: Pick<Deadlines, "arm">;
   readonly logsDir: string;
   readonly maxEnded: number;
+  /** Undefined where there is none. */
+  readonly audit: Audit | undefined;
 }
 
 /** What is left of ended sandboxes: record, events, exit codes and logs, for a stated time and up to a number. */
@@ -46,6 +49,7 @@ export class Retention {
   #purge(entry: SandboxEntry): void {
     this.#parts.sandboxes.forget(entry);
     this.#ended.delete(entry);
+    this.#parts.audit?.forget(entry.id);
     this.#removeLogs(entry.id).catch((error: unknown) => {
       this.#parts.log.warn({ err: error, sandbox: entry.id }, "logs could not be deleted");
     });
@@ -55,6 +59,7 @@ export class Retention {
   async remove(entry: SandboxEntry): Promise<void> {
     this.#parts.sandboxes.forget(entry);
     this.#ended.delete(entry);
+    this.#parts.audit?.forget(entry.id);
     await this.#removeLogs(entry.id);
   }
 

@@ -5,6 +5,7 @@ import { ExecSpec } from "../../protocol/exec.ts";
 import { nodeOfSandboxId } from "../../protocol/names.ts";
 import { fromProblem, toProblem } from "../../protocol/problem-codec.ts";
 import type { Placement } from "../../protocol/sandbox.ts";
+import type { Audit } from "../audit/audit.ts";
 import type { Clock } from "../clock.ts";
 import { defaultDirectory } from "../exec/exec-defaults.ts";
 import type { Execs } from "../exec/execs.ts";
@@ -38,6 +39,8 @@ export interface StartingParts extends ImageSources {
   readonly enforcement: Pick<PolicyEnforcement, "check" | "begin" | "end" | "of">;
   /** Undefined where sandboxes trust what their image does. */
   readonly trust: SandboxTrust | undefined;
+  /** Undefined where what processes do is of no interest. */
+  readonly audit: Audit | undefined;
   /** @throws DSecError the refusal */
   readonly admit: (entry: SandboxEntry) => Promise<void>;
   /** Starts of real sandboxes at a time. */
@@ -169,6 +172,7 @@ export class Starting {
       entry.prepared = await this.#parts.provisioner?.link(id, signal);
     const running = await backend.start(startRequest(entry, backend), signal);
     try {
+      await this.#parts.audit?.watch(id, running);
       // Before anything runs in it that would already have read them.
       if (backend.capabilities.realProcesses) await this.#parts.trust?.install(running.guest);
       await makeDirectory(defaultDirectory(entry, running.imageDefaults), running);
@@ -223,6 +227,7 @@ export class Starting {
     });
     // stopped meanwhile: its tear-down, which waits for this start, ends it
     if (entry.record.state !== "starting") return stoppedError(entry);
+    this.#parts.audit?.end(entry.id);
     const known = asStartError(entry, error);
     sandboxes.advance(entry, { type: "fail" }, { endReason: "start_failed", problem: toProblem(known) });
     sandboxes.event(entry, "failed", known.message);

@@ -8,15 +8,15 @@ import type {
   NetworkProbe,
   NetworkProbeResult,
 } from "../../protocol/network-decision.ts";
-import { DecisionLog } from "./decision-log.ts";
-import type { GateReport } from "./gate/decision-batch.ts";
+import { type LogQuery, SandboxLog } from "../sandbox-log.ts";
+import type { GateReport, ReportedDecision } from "./gate/decision-batch.ts";
 import { type Counted, nothingCounted, sumOf } from "./gate/gated-sandbox.ts";
 import type { GateSettings } from "./gate/gate-messages.ts";
 import { GateThread } from "./gate/gate-thread.ts";
 import type { CompiledPolicy } from "./policy/compile.ts";
 import { NameTable } from "./policy/name-table.ts";
 import { PrefixTable } from "./policy/prefix-table.ts";
-import type { DecisionQuery, NetworkTotals, PolicyEffect, SandboxPolicies } from "./sandbox-policies.ts";
+import type { NetworkTotals, PolicyEffect, SandboxPolicies } from "./sandbox-policies.ts";
 
 /** A sandbox's place in the network. */
 export interface GateLink {
@@ -34,6 +34,8 @@ export interface SandboxGateParts extends GateSettings {
 
 const restartMs = { least: 200, most: 30_000 } as const;
 const linkDirectory = "/sys/class/net";
+/** Decisions kept. */
+const mostDecisions = { perLane: 512, inAll: 200_000 } as const;
 
 /** Of sandboxes whose policy is not known: nothing is allowed. */
 const denyAll: CompiledPolicy = {
@@ -55,7 +57,7 @@ export class SandboxGate implements SandboxPolicies {
   readonly #parts: SandboxGateParts;
   readonly #policies = new Map<string, CompiledPolicy>();
   readonly #links = new Map<string, GateLink>();
-  readonly #log = new DecisionLog();
+  readonly #log = new SandboxLog<ReportedDecision>(mostDecisions);
   readonly #counted = new Map<string, Counted>();
   /** Of all sandboxes since this daemon's start. */
   #total = nothingCounted;
@@ -146,8 +148,13 @@ export class SandboxGate implements SandboxPolicies {
     return this.#thread.test(this.#policies.get(sandbox) ?? denyAll, probe);
   }
 
-  decisions(sandbox: string, query: DecisionQuery, signal: AbortSignal): AsyncIterable<NetworkDecision> {
-    return this.#log.read(sandbox, query, signal);
+  async *decisions(
+    sandbox: string,
+    query: LogQuery,
+    signal: AbortSignal,
+  ): AsyncGenerator<NetworkDecision, void, undefined> {
+    for await (const { sequence, time, value } of this.#log.read(sandbox, query, signal))
+      yield { ...value.decision, sandbox, time, count: value.count, sequence };
   }
 
   counters(sandbox: string): NetworkCounters {
@@ -190,7 +197,8 @@ export class SandboxGate implements SandboxPolicies {
   }
 
   #reported({ decisions, counted }: GateReport): void {
-    for (const decision of decisions) if (this.#links.has(decision.sandbox)) this.#log.add(decision);
+    for (const decision of decisions)
+      if (this.#links.has(decision.sandbox)) this.#log.add(decision.sandbox, decision.time, decision);
     for (const [sandbox, more] of counted) {
       this.#total = sumOf(this.#total, more);
       if (this.#links.has(sandbox))

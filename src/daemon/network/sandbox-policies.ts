@@ -5,19 +5,13 @@ import type {
   NetworkProbe,
   NetworkProbeResult,
 } from "../../protocol/network-decision.ts";
+import type { LogQuery } from "../sandbox-log.ts";
 import type { CompiledPolicy } from "./policy/compile.ts";
 
 /** What putting a policy in force did to what was open. */
 export interface PolicyEffect {
   /** Connections ended because they no longer pass. */
   readonly cut: number;
-}
-
-export interface DecisionQuery {
-  /** Milliseconds since the epoch. */
-  readonly since: number | undefined;
-  /** Goes on with those that come, until `signal` aborts or the sandbox is removed. */
-  readonly follow: boolean;
 }
 
 /** Of all sandboxes since the daemon's start, ended ones included. */
@@ -48,7 +42,7 @@ export interface SandboxPolicies {
   /** What would become of a connection, by the policy in force; resolves names as the sandbox's resolver would, and sends nothing else. */
   test(sandbox: string, probe: NetworkProbe, signal: AbortSignal): Promise<NetworkProbeResult>;
   /** Oldest first; bounded, so the oldest may be gone. */
-  decisions(sandbox: string, query: DecisionQuery, signal: AbortSignal): AsyncIterable<NetworkDecision>;
+  decisions(sandbox: string, query: LogQuery, signal: AbortSignal): AsyncIterable<NetworkDecision>;
   counters(sandbox: string): NetworkCounters;
   totals(): NetworkTotals;
 }

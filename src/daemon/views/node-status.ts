@@ -1,5 +1,6 @@
 import type { Backend } from "../../backends/backend.ts";
 import type { BackendReport, NodeStatus, RegistryView } from "../../protocol/node.ts";
+import { auditFinding } from "../audit/audit-finding.ts";
 import type { Clock } from "../clock.ts";
 import type { MachineSampler } from "../admission/machine.ts";
 import type { Sandboxes } from "../lifecycle/sandboxes.ts";
@@ -15,6 +16,8 @@ export interface NodeStatusParts {
   readonly unusable: readonly BackendReport[];
   /** What keeps this node from preparing roots and networks. */
   readonly findings: () => BackendReport["findings"];
+  /** Whether processes of sandboxes are audited. */
+  readonly audited: boolean;
   /** What registries' names stand for. */
   readonly registries: () => RegistryView[];
   readonly sandboxes: Sandboxes;
@@ -73,10 +76,15 @@ export class NodeStatusReader {
 
   /** A backend that needs prepared roots works only where they can be had. */
   #complete(backend: Backend, report: BackendReport): BackendReport {
-    const findings = this.#parts.findings();
-    if (backend.capabilities.root !== "prepared" || findings.length === 0) return report;
+    if (!backend.capabilities.realProcesses) return report;
+    const findings = backend.capabilities.root === "prepared" ? this.#parts.findings() : [];
     const works = report.works && findings.every(({ level }) => level !== "error");
-    return { ...report, works, findings: [...report.findings, ...findings] };
+    const audit = auditFinding(this.#parts.audited);
+    return {
+      ...report,
+      works,
+      findings: [...report.findings, ...findings, ...(report.works ? [audit] : [])],
+    };
   }
 
   async #status(): Promise<NodeStatus> {

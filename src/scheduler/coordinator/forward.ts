@@ -11,7 +11,7 @@ import type { Registry } from "./registry.ts";
 const answerMs = 120_000;
 
 /** Answers that may go on and be silent as long as they like. */
-const followed: ReadonlySet<RouteName> = new Set(["logs", "networkLog"]);
+const followed: ReadonlySet<RouteName> = new Set(["logs", "networkLog", "audit"]);
 
 /**
  * Passes a request on to the node of its sandbox and the answer back, both unread and no faster than the other end takes them.

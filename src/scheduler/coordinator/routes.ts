@@ -48,6 +48,7 @@ const forwarded: readonly RouteName[] = [
   "getSandboxPolicy",
   "testNetwork",
   "networkLog",
+  "audit",
   "readFile",
   "writeFile",
   "statFile",

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { AuditEvent } from "../../protocol/audit-event.ts";
 import { SandboxRef } from "../../protocol/names.ts";
 import { NamedPolicy, NamedPolicyList, PolicyEdition } from "../../protocol/named-policy.ts";
 import { NetworkDecision, NetworkProbe, NetworkProbeResult } from "../../protocol/network-decision.ts";
@@ -14,6 +15,11 @@ import {
 
 const ref = z.strictObject({ ref: SandboxRef });
 const name = z.strictObject({ name: PolicyName });
+const followed = z.strictObject({
+  /** Milliseconds since the epoch. */
+  since: z.number().min(0).optional(),
+  follow: z.boolean().default(false),
+});
 const version = z.strictObject({ version: z.int().min(1).optional() });
 
 /** Contracts of network policies. */
@@ -44,14 +50,18 @@ export const networkContracts = {
   networkLog: {
     summary: "What was decided about a sandbox's connections and queries",
     params: ref,
-    query: z.strictObject({
-      /** Milliseconds since the epoch. */
-      since: z.number().min(0).optional(),
-      follow: z.boolean().default(false),
-    }),
+    query: followed,
     status: 200,
     answer: "ndjson",
     schema: NetworkDecision,
+  },
+  audit: {
+    summary: "What processes in a sandbox did",
+    params: ref,
+    query: followed,
+    status: 200,
+    answer: "ndjson",
+    schema: AuditEvent,
   },
   applyPolicy: {
     summary: "Replace the network policy of sandboxes of this node",

@@ -7,8 +7,9 @@ import type { BackendEnd, Limits, Running } from "../../backend.ts";
 import { removeCgroup } from "../../linux/cgroup-removal.ts";
 import type { Cgroup } from "../../linux/cgroup.ts";
 import { isErrno } from "../../linux/libc.ts";
+import { identifyProcess, type ProcessIdentity } from "../../linux/process.ts";
 import type { AttachStream } from "./attach-stream.ts";
-import { containerCgroup } from "./container-cgroup.ts";
+import { containerCgroup, isInContainer } from "./container-cgroup.ts";
 import { resourceOptions } from "./container-options.ts";
 import { removeContainer } from "./container-removal.ts";
 import { asDSecError, connectionCode, statusOf } from "./docker-error.ts";
@@ -69,6 +70,13 @@ export class DockerSandbox implements Running {
       }
       throw asDSecError(error, "sandbox_not_running", "the container's usage cannot be read");
     }
+  }
+
+  async firstProcess(): Promise<ProcessIdentity | undefined> {
+    if (!this.#parts.here) return undefined;
+    const { State } = await this.#container.inspect();
+    const first = State.Running ? identifyProcess(State.Pid) : undefined;
+    return first !== undefined && isInContainer(this.record.containerId, first.pid) ? first : undefined;
   }
 
   async update(limits: Partial<Limits>): Promise<void> {

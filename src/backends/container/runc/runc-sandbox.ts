@@ -4,7 +4,7 @@ import type { Usage } from "../../../protocol/sandbox.ts";
 import type { BackendEnd, Limits, Running } from "../../backend.ts";
 import type { Cgroup, CgroupUsage } from "../../linux/cgroup.ts";
 import { isErrno } from "../../linux/libc.ts";
-import { isAlive } from "../../linux/process.ts";
+import { isAlive, type ProcessIdentity } from "../../linux/process.ts";
 import type { RuncRecord } from "./record.ts";
 import { removeSandbox } from "./removal.ts";
 import { explainEnd } from "./sandbox-end.ts";
@@ -44,6 +44,10 @@ export class RuncSandbox implements Running {
     // Whatever was killed, it was not the agent.
     if (isAlive(this.record)) this.#knownOomKills = usage.oomKills;
     return { ...usage, diskBytes: 0 };
+  }
+
+  async firstProcess(): Promise<ProcessIdentity | undefined> {
+    return isAlive(this.record) ? this.record : undefined;
   }
 
   async update(limits: Partial<Limits>): Promise<void> {

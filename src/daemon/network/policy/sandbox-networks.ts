@@ -9,7 +9,7 @@ import type {
 import type { NetworkPolicy } from "../../../protocol/network-policy.ts";
 import type { SandboxPolicy } from "../../../protocol/policy-in-force.ts";
 import type { SandboxEntry } from "../../lifecycle/sandbox-entry.ts";
-import type { DecisionQuery } from "../sandbox-policies.ts";
+import type { LogQuery } from "../../sandbox-log.ts";
 import { judge, judgeConnectionByName } from "./judge.ts";
 import type { PolicyBook } from "./policy-book.ts";
 import type { PolicyEnforcement } from "./policy-enforcement.ts";
@@ -52,7 +52,7 @@ export class SandboxNetworks {
   /** Oldest first. Of a sandbox without a datapath there are none. */
   async *decisions(
     entry: SandboxEntry,
-    query: DecisionQuery,
+    query: LogQuery,
     signal: AbortSignal,
   ): AsyncGenerator<NetworkDecision, void, undefined> {
     const datapath = this.#parts.enforcement.of(entry.backend);
