@@ -7,9 +7,10 @@ import { TestDaemon, temporaryDir, testOptions } from "../daemon-fixture.ts";
 import { loadedPrograms, missingForAudit } from "./audited-node.ts";
 
 const missing = missingForAudit();
+const loaded = async () => (missing === undefined ? loadedPrograms() : []);
 
 test("a node that was not told to audit says so, and has loaded nothing", async () => {
-  const before = missing === undefined ? await loadedPrograms() : [];
+  const before = await loaded();
   const daemon = await TestDaemon.start();
   const { id } = await daemon.place();
   await expect(daemon.http.lines("audit", { params: { ref: id } })).rejects.toMatchObject({
@@ -17,7 +18,7 @@ test("a node that was not told to audit says so, and has loaded nothing", async 
     message: expect.stringContaining("started without --audit") as string,
   });
   expect(await daemon.metrics()).not.toContain("dsec_audit");
-  if (missing === undefined) expect(await loadedPrograms()).toEqual(before);
+  expect(await loaded()).toEqual(before);
 });
 
 test.skipIf(missing !== undefined)(
