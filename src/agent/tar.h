@@ -7,10 +7,10 @@
 enum {
 	TAR_BLOCK = 512,
 	TAR_PATH_MAX = 65536,
-	/* Of extended headers that are read. */
-	TAR_EXTENDED_MAX = 131072,
+	/* Of an extended header: a path, what it is a link to, and what is short. */
+	TAR_EXTENDED_MAX = 2 * TAR_PATH_MAX + 512,
 	/* A header that is written: the extended one and its records, then the member's own. */
-	TAR_HEADER_MAX = 3 * TAR_BLOCK + TAR_PATH_MAX + 4096 + 512,
+	TAR_HEADER_MAX = 3 * TAR_BLOCK + TAR_EXTENDED_MAX,
 };
 
 struct tar_member {

@@ -131,6 +131,29 @@ describe("the agent", () => {
     await files.remove(tree, { recursive: true });
   }, 120_000);
 
+  test("keeps a file's two names when both are very long, under the sanitizers", async () => {
+    await execute("make", ["-C", source, "asan"]);
+    await using agent = await startAgent({ binary: `${built}/dsec-agent-asan` });
+    const { files } = await agent.connect();
+    const [from, to] = [`${agent.directory}/from`, `${agent.directory}/to`];
+    mkdirSync(from);
+    mkdirSync(to);
+    const depth = 200;
+    const deeper = `for (1..${depth}) { mkdir("n" x ${LONGEST_NAME}); chdir("n" x ${LONGEST_NAME}) or die }`;
+    execFileSync("perl", ["-e", `${deeper} open(my $f, ">", "one"); link("one", "two") or die`], {
+      cwd: from,
+    });
+    const parts: Buffer[] = [];
+    const asTree = { name: Buffer.from("tree"), followSymlink: false };
+    await files.archive(from, asTree, (chunk) => void parts.push(Buffer.from(chunk)));
+    const taken = await files.extract(to, inParts(Buffer.concat(parts)), { owners: true });
+    expect(taken.entries).toBe(1 + depth + 2);
+    expect(execFileSync("find", [to, "-type", "f", "-links", "2", "-printf", "%f\n"]).toString()).toMatch(
+      /^(one\ntwo|two\none)\n$/,
+    );
+    for (const tree of [from, to]) await files.remove(tree, { recursive: true });
+  }, 120_000);
+
   test.skipIf(!existsSync("/usr/bin/valgrind"))(
     "serves a session under valgrind",
     async () => {
