@@ -20,7 +20,7 @@
 #include "temporary.h"
 #include "tree.h"
 
-enum { LINK_MAX = 4096, RECORD_MAX = 38 + BASE_MAX + LINK_MAX, PARENT_MODE = 0755, FILE_MODE = 0644 };
+enum { LINK_MAX = 4096, RECORD_MAX = 38 + BASE_MAX + LINK_MAX, PARENT_MODE = 0755, FILE_MODE = 0644, NANOSECONDS = 1000000000 };
 
 static uint8_t buffer[1 + DATA_PREFIX + DATA_MAX];
 
@@ -98,7 +98,10 @@ static _Noreturn void run_write(const struct file_request *request)
 	/* After the owner, as changing that takes set-user-id away. */
 	answer_check(fchmod(fd, request->has_mode ? request->mode : S_ISLNK(old.st_mode) ? FILE_MODE : old.st_mode & 07777));
 	if (request->has_mtime) {
-		const struct timespec time = { request->mtime / 1000000000, request->mtime % 1000000000 };
+		/* Before 1970, too, the fraction counts forwards. */
+		int64_t seconds = request->mtime / NANOSECONDS, fraction = request->mtime % NANOSECONDS;
+		bool before = fraction < 0;
+		const struct timespec time = { seconds - before, fraction + (before ? NANOSECONDS : 0) };
 		answer_check(futimens(fd, (const struct timespec[2]){ time, time }));
 	}
 	answer_check(close(fd));

@@ -68,14 +68,16 @@ export function encodeFrame(type: number, channel: number, payload?: Uint8Array)
   return frame;
 }
 
-/** Offsets are u64 on the wire; six bytes of them count to 256 TiB, exactly and without a BigInt. */
+const HIGH = 2 ** 32;
+
+/** Offsets are u64 on the wire, and safe integers here. */
 export function readOffset(bytes: Buffer, at: number): number {
-  return bytes.readUIntLE(at, 6);
+  return bytes.readUInt32LE(at) + bytes.readUInt32LE(at + 4) * HIGH;
 }
 
 export function writeOffset(bytes: Buffer, at: number, offset: number): void {
-  bytes.writeUIntLE(offset, at, 6);
-  bytes.writeUInt16LE(0, at + 6);
+  bytes.writeUInt32LE(offset % HIGH, at);
+  bytes.writeUInt32LE(Math.floor(offset / HIGH), at + 4);
 }
 
 export type FrameHandler = (type: number, channel: number, payload: Buffer) => void;

@@ -13,6 +13,8 @@ const pathFields = {
 const Mode = z.string().regex(/^[0-7]{1,4}$/, "must be one to four octal digits");
 /** The last id means "no change" to the system. */
 const OwnerId = z.int().min(0).max(4_294_967_294);
+/** The agent counts nanoseconds in 64 bits. */
+const latestMs = 9_223_372_036_000;
 const Sha256 = z.string().regex(/^[0-9a-f]{64}$/, "must be 64 lower-case hexadecimal digits");
 
 const hasOnePath = ({ path, pathBytes }: { path?: string | undefined; pathBytes?: string | undefined }) =>
@@ -37,7 +39,7 @@ export const FileWriteQuery = z
     uid: OwnerId.optional(),
     gid: OwnerId.optional(),
     /** Milliseconds since the epoch. */
-    mtimeMs: z.number().optional(),
+    mtimeMs: z.number().min(-latestMs).max(latestMs).optional(),
     /** Make the directories that lead there. */
     parents: z.boolean().default(false),
     /** Bytes the content must have. */

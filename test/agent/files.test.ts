@@ -74,6 +74,13 @@ describe("writing", () => {
     }
   });
 
+  test("gives the file the time that it is told, before 1970, too", async () => {
+    for (const mtimeMs of [1_234_567_890_250, -1500.5, -2000]) {
+      await write(`${root}/f`, "content", { mtimeMs });
+      expect(statSync(`${root}/f`).mtimeMs).toBeCloseTo(mtimeMs, 2);
+    }
+  });
+
   test.for([
     ["a wrong hash", { sha256: sha256("other") }, "file_error"],
     ["too few bytes", { size: 100 }, "file_error"],
@@ -173,6 +180,7 @@ describe("reading", () => {
     expect(String(await read(`${root}/f`, { offset: 3, length: 4 }))).toBe("3456");
     expect(String(await read(`${root}/f`, { offset: 8, length: 40 }))).toBe("89");
     expect(String(await read(`${root}/f`, { offset: 100 }))).toBe("");
+    expect(String(await read(`${root}/f`, { offset: 2 ** 50 + 1 }))).toBe("");
     expect(String(await read(`${root}/f`, { length: 0 }))).toBe("");
   });
 
