@@ -83,6 +83,8 @@ export class AgentConnection implements Guest {
     signal.addEventListener("abort", onAbort);
     try {
       if (signal.aborted) onAbort();
+      // Nothing more would be told of it.
+      if (stream.destroyed) link.lose(agentLost(stream.errored ?? undefined));
       if (options.resync) link.send(Buffer.alloc(PADDING));
       const frame = allocFrame(FrameType.hello, 0, 4 + NONCE);
       frame.writeUInt32LE(PROTOCOL_VERSION, PAYLOAD_AT);

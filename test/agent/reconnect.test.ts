@@ -252,3 +252,11 @@ test("a host that waits for an agent that never answers stops when told to", asy
   await expect(opening).rejects.toMatchObject({ code: "cancelled" });
   expect(stream.destroyed).toBe(true);
 });
+
+test("a stream that has closed before anybody listened is a lost agent, at once", async () => {
+  const stream = new PassThrough();
+  stream.destroy();
+  await once(stream, "close");
+  const opening = AgentConnection.open(stream, { resync: false, signal: new AbortController().signal });
+  await expect(opening).rejects.toMatchObject({ code: "agent_lost" });
+});
