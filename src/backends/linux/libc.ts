@@ -51,6 +51,22 @@ interface LibcFunction<Arguments extends readonly LibcArgument[]> {
 
 let processImage: ReturnType<typeof koffi.load> | undefined;
 
+/** Calls on threads at a time: libuv has four threads, and koffi refuses what is far beyond them. */
+const mostOnThreads = 8;
+let onThreads = 0;
+const forThread: (() => void)[] = [];
+
+async function takeThread(): Promise<void> {
+  if (onThreads === mostOnThreads) await new Promise<void>((resolve) => forThread.push(resolve));
+  else onThreads += 1;
+}
+
+function leaveThread(): void {
+  const next = forThread.shift();
+  if (next === undefined) onThreads -= 1;
+  else next();
+}
+
 /**
  * Binds a function of the C library that returns an integer and sets errno when it returns -1. It is looked up at its first call, so
  * that importing costs nothing and works on any system.
@@ -78,13 +94,18 @@ export function libcFunction<Arguments extends readonly LibcArgument[]>(
   return Object.assign((...args: Arguments) => invoke(undefined, args), {
     about: (subject: string, ...args: Arguments) => invoke(subject, args),
     onThread: async (subject: string, ...args: Arguments) => {
-      const { promise, resolve, reject } = Promise.withResolvers<number>();
-      bind().async(...args, (error: Error | null, result: number) => {
-        if (error === null) resolve(result);
-        else reject(error);
-      });
-      const result = await promise;
-      return result === -1 ? invoke(subject, args) : result;
+      await takeThread();
+      try {
+        const { promise, resolve, reject } = Promise.withResolvers<number>();
+        bind().async(...args, (error: Error | null, result: number) => {
+          if (error === null) resolve(result);
+          else reject(error);
+        });
+        const result = await promise;
+        return result === -1 ? invoke(subject, args) : result;
+      } finally {
+        leaveThread();
+      }
     },
   });
 }

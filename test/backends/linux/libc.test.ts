@@ -18,6 +18,14 @@ test("a failed call throws a LinuxError that carries the errno's name, the call 
   expect(call).toThrow("ENOENT: no such file or directory, rmdir '/no/such'");
 });
 
+test("a thousand calls that wait on threads at once all come back", async () => {
+  const yieldProcessor = libcFunction<[]>("sched_yield", []);
+  const results = await Promise.all(
+    Array.from({ length: 1000 }, async () => yieldProcessor.onThread("a thread")),
+  );
+  expect(results).toEqual(Array.from({ length: 1000 }, () => 0));
+});
+
 test("a raw system call is named in its error", () => {
   const pidfdSendSignal = 424;
   expect(() => rawSyscall("pidfd_send_signal", pidfdSendSignal, -1, 0, 0, 0)).toThrow(
