@@ -1,5 +1,5 @@
 /** Files in a foreign root: whatever symlinks it holds, nothing outside it is touched. */
-import { closeSync, constants, unlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, closeSync, constants, unlinkSync, writeFileSync } from "node:fs";
 import { isErrno, libcFunction } from "./libc.ts";
 
 const sysOpenat2 = 437;
@@ -46,7 +46,9 @@ export class RootedDirectory implements Disposable {
     } catch (error) {
       if (!isErrno(error, "ENOENT")) throw error;
     }
-    writeFileSync(path, content, { flag: "wx", mode });
+    writeFileSync(path, content, { flag: "wx" });
+    // Whatever this process's umask is.
+    chmodSync(path, mode);
   }
 
   [Symbol.dispose](): void {

@@ -5,6 +5,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -34,6 +35,17 @@ test("a file is put below the root", () => {
   directory.replaceFile("hosts", "content");
   expect(readdirSync(join(root, "etc"))).toEqual(["hosts"]);
   expect(readFileSync(join(root, "etc/hosts"), "utf8")).toBe("content");
+});
+
+test("whoever lives in the root may read it, whatever this process's umask", () => {
+  const before = process.umask(0o077);
+  try {
+    using directory = new RootedDirectory(root, "etc");
+    directory.replaceFile("hosts", "content");
+  } finally {
+    process.umask(before);
+  }
+  expect(statSync(join(root, "etc/hosts")).mode & 0o7777).toBe(0o644);
 });
 
 test("a directory that is a symlink leads nowhere but into the root", () => {
