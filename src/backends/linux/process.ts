@@ -15,18 +15,17 @@ export interface ProcessIdentity {
 interface ProcessStat {
   /** One letter; Z and X are dead. */
   readonly state: string;
-  readonly parent: number;
   readonly startTime: number;
 }
 
 /** Parses /proc/<pid>/stat. The command's name in it may contain anything, so fields count from its last parenthesis. */
 export function parseProcessStat(text: string): ProcessStat {
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
-  return { state: fields[0] ?? "", parent: Number(fields[1]), startTime: Number(fields[19]) };
+  return { state: fields[0] ?? "", startTime: Number(fields[19]) };
 }
 
-/** State, parent and start of a process; undefined when there is none. */
-export function readProcessStat(pid: number): ProcessStat | undefined {
+/** Undefined when there is no such process. */
+function readProcessStat(pid: number): ProcessStat | undefined {
   try {
     return parseProcessStat(readFileSync(`/proc/${pid}/stat`, "utf8"));
   } catch (error) {

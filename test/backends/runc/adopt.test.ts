@@ -141,17 +141,32 @@ test("a sweep removes what nobody keeps, in whatever state, and spares the rest"
   expect(listMounts().filter(({ target }) => target.startsWith(fixture.runDir))).toEqual([]);
 });
 
-test("a runtime that a killed daemon left at work is ended before anything is swept", async () => {
-  const args = ["--root", join(fixture.runDir, "sandboxes/x/runtime"), "run", "--bundle", "/b", "x"].join(
-    " ",
-  );
-  const script = `setsid sh -c 'echo $$; sleep 600; :' runc ${args} &`;
-  const parent = spawn("sh", ["-c", script], { stdio: ["ignore", "pipe", "ignore"] });
+/** A process with the command line of a runtime whose parent is gone; its id. @param leads whether it leads its process group */
+async function orphanRuntime(sandbox: string, leads = true): Promise<number> {
+  const args = ["--root", join(fixture.runDir, "sandboxes", sandbox, "runtime"), "run", "--bundle", "/b"];
+  const script = `sh -c 'echo $$; sleep 600; :' runc ${args.join(" ")} &`;
+  const parent = spawn("sh", ["-c", leads ? `setsid ${script}` : script], {
+    stdio: ["ignore", "pipe", "ignore"],
+  });
   const [line] = (await once(parent.stdout, "data")) as [Buffer];
-  const orphan = Number(line.toString());
-  expect(identifyProcess(orphan)).toBeDefined();
+  const pid = Number(line.toString());
+  expect(identifyProcess(pid)).toBeDefined();
+  return pid;
+}
+
+test("runtimes that a killed daemon left at work are ended before anything is swept", async () => {
+  const orphans = [await orphanRuntime("x"), await orphanRuntime("x", false)];
   await fixture.newBackend().sweep(new Set([]), soon());
-  await expect.poll(() => identifyProcess(orphan)).toBeUndefined();
+  await expect.poll(() => orphans.map((pid) => identifyProcess(pid))).toEqual([undefined, undefined]);
+});
+
+test("the runtime of a sandbox that this very backend has is no leftover, whoever its parent is", async () => {
+  const id = fixture.nextId();
+  await fixture.start({ id });
+  const runtime = await orphanRuntime(id);
+  await fixture.backend.sweep(new Set(), soon());
+  expect(identifyProcess(runtime)).toBeDefined();
+  process.kill(-runtime, "SIGKILL");
 });
 
 test("a backend does not sweep what it holds itself", async () => {

@@ -85,6 +85,8 @@ async function greet(runtime: RuntimeProcess, paths: SandboxPaths, signal: Abort
   const opening = openAgent(paths.socket, AbortSignal.any([signal, failed.signal]));
   opening.catch(() => undefined);
   const kill = () => runtime.kill();
+  // The signal may have fired while the runtime was being spawned.
+  if (signal.aborted) kill();
   signal.addEventListener("abort", kill);
   try {
     // From its end on the runtime's process group may be another's.

@@ -1,31 +1,44 @@
 import { readdirSync, readFileSync } from "node:fs";
+import { basename, dirname } from "node:path";
 import { isErrno } from "../../linux/libc.ts";
-import { readProcessStat } from "../../linux/process.ts";
+import { identifyProcess, signalProcess } from "../../linux/process.ts";
 import { killGroup } from "./runtime.ts";
 
 const atOnce = 256;
+const SIGKILL = 9;
 
 /**
  * Ends runtimes that a daemon which was killed has left at work: they would go on making what is being removed. Yields to
  * the event loop every few hundred processes.
  *
  * @param sandboxes where their directories are
+ * @param isOurs whether this process starts the sandbox, or has started it
  * @throws the signal's reason
  */
-export async function endOrphanRuntimes(sandboxes: string, signal: AbortSignal): Promise<void> {
+export async function endOrphanRuntimes(
+  sandboxes: string,
+  isOurs: (id: string) => boolean,
+  signal: AbortSignal,
+): Promise<void> {
   const pids = readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
     .map(Number);
   for (const [index, pid] of pids.entries()) {
     if (index % atOnce === 0) await new Promise((resolve) => setImmediate(resolve));
     signal.throwIfAborted();
-    if (isRuntime(commandLine(pid), sandboxes) && readProcessStat(pid)?.parent !== process.pid)
-      killGroup(pid);
+    const id = sandboxOf(commandLine(pid), sandboxes);
+    if (id === undefined || isOurs(id)) continue;
+    const runtime = identifyProcess(pid);
+    killGroup(pid);
+    // crun works in processes that do not lead their group.
+    if (runtime !== undefined) signalProcess(runtime, SIGKILL);
   }
 }
 
-function isRuntime(args: readonly string[], sandboxes: string): boolean {
-  return args.includes("--bundle") && args[args.indexOf("--root") + 1]?.startsWith(`${sandboxes}/`) === true;
+/** Whose runtime it is; undefined for any other process. */
+function sandboxOf(args: readonly string[], sandboxes: string): string | undefined {
+  const directory = dirname(args[args.indexOf("--root") + 1] ?? "");
+  return args.includes("--bundle") && dirname(directory) === sandboxes ? basename(directory) : undefined;
 }
 
 function commandLine(pid: number): string[] {

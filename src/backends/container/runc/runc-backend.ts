@@ -2,7 +2,7 @@ import { existsSync, rmdirSync } from "node:fs";
 import { DSecError } from "../../../protocol/errors.ts";
 import type { BackendReport } from "../../../protocol/node.ts";
 import type { Backend, BackendCapabilities, Json, Running, StartRequest } from "../../backend.ts";
-import type { Cgroup } from "../../linux/cgroup.ts";
+import type { Cgroup, CgroupHierarchy } from "../../linux/cgroup.ts";
 import { detectCgroups } from "../../linux/cgroup-hierarchy.ts";
 import { isErrno } from "../../linux/libc.ts";
 import { isAlive } from "../../linux/process.ts";
@@ -47,6 +47,8 @@ export class RuncBackend implements Backend {
   readonly #held = new Map<string, RuncSandbox>();
   readonly #runtimes: readonly RuntimeName[];
   #host: Host | undefined;
+  /** Undefined until something here may have needed a group. */
+  #cgroups: CgroupHierarchy | undefined;
 
   constructor({ instance, runDir, runtime }: RuncBackendOptions) {
     this.#runtimes = runtime === undefined ? preferredRuntimes : [runtime];
@@ -61,7 +63,7 @@ export class RuncBackend implements Backend {
   async start(request: StartRequest, signal: AbortSignal): Promise<Running> {
     const host = this.#requireHost();
     const paths = sandboxPaths(this.#sandboxes, request.id);
-    const cgroup = host.cgroups.cgroup(this.#cgroupPath(request.id));
+    const cgroup = this.#cgroup(request.id);
     if (signal.aborted) throw startError(undefined, signal);
     claim(paths, request.id);
     this.#starting.add(request.id);
@@ -102,17 +104,16 @@ export class RuncBackend implements Backend {
   }
 
   async sweep(keep: ReadonlySet<string>, signal: AbortSignal): Promise<string[]> {
-    await endOrphanRuntimes(this.#sandboxes, signal);
-    const cgroups = detectCgroups();
+    await endOrphanRuntimes(this.#sandboxes, (id) => this.#isOurs(id), signal);
     const found = new Set([
       ...namesIn(this.#sandboxes).filter((id) => existsSync(sandboxPaths(this.#sandboxes, id).bundle)),
-      ...cgroups.children(`/${this.#instance}`),
+      ...this.#requireCgroups().children(`/${this.#instance}`),
     ]);
     const leftovers = [...found].filter((id) => !keep.has(id));
     const removed: string[] = [];
     const remove = async (id: string) => {
       if (this.#isOurs(id)) return;
-      await removeSandbox(sandboxPaths(this.#sandboxes, id), cgroups.cgroup(this.#cgroupPath(id)));
+      await removeSandbox(sandboxPaths(this.#sandboxes, id), this.#cgroup(id));
       removed.push(id);
     };
     await forEachBounded(leftovers, remove, signal);
@@ -142,17 +143,18 @@ export class RuncBackend implements Backend {
     return this.#host;
   }
 
-  #cgroupPath(id: string): string {
-    return `/${this.#instance}/${id}`;
+  #requireCgroups(): CgroupHierarchy {
+    this.#cgroups ??= this.#host?.cgroups ?? detectCgroups();
+    return this.#cgroups;
   }
 
   #cgroup(id: string): Cgroup {
-    return (this.#host?.cgroups ?? detectCgroups()).cgroup(this.#cgroupPath(id));
+    return this.#requireCgroups().cgroup(`/${this.#instance}/${id}`);
   }
 
   /** The control group above all sandboxes is made with the first of them; it goes with the last. */
   #removeEmptyParent(): void {
-    for (const directory of detectCgroups().cgroup(`/${this.#instance}`).directories()) {
+    for (const directory of this.#cgroups?.cgroup(`/${this.#instance}`).directories() ?? []) {
       try {
         rmdirSync(directory);
       } catch (error) {
