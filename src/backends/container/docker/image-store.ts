@@ -71,10 +71,7 @@ export class ImageStore {
     let pull = this.#pulls.get(reference);
     if (pull === undefined) {
       const abort = new AbortController();
-      const done = this.#download(reference, abort.signal).finally(() => {
-        if (this.#pulls.get(reference)?.abort === abort) this.#pulls.delete(reference);
-      });
-      pull = { done, abort, waiting: 0 };
+      pull = { done: this.#download(reference, abort.signal), abort, waiting: 0 };
       this.#pulls.set(reference, pull);
     }
     pull.waiting += 1;
@@ -83,6 +80,7 @@ export class ImageStore {
     } finally {
       pull.waiting -= 1;
       if (pull.waiting === 0) {
+        this.#pulls.delete(reference);
         pull.done.catch(() => undefined);
         pull.abort.abort();
       }
