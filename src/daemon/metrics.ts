@@ -17,8 +17,20 @@ const secondsBuckets = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120,
 ];
 
+let ofProcess: Registry | undefined;
+
+/** Collected once, whatever daemons come and go in this process: what measures them cannot be ended. */
+function processRegistry(): Registry {
+  if (ofProcess === undefined) {
+    ofProcess = new Registry();
+    collectDefaultMetrics({ register: ofProcess });
+  }
+  return ofProcess;
+}
+
 /** The node's Prometheus metrics, each daemon with a registry of its own. */
 export class Metrics {
+  readonly #ofProcess = processRegistry();
   readonly #registry = new Registry();
   readonly #starts: Counter<"backend">;
   readonly #startFailures: Counter<"code">;
@@ -30,7 +42,6 @@ export class Metrics {
 
   constructor() {
     const registers = [this.#registry];
-    collectDefaultMetrics({ register: this.#registry });
     this.#starts = new Counter({
       name: "dsec_sandbox_starts_total",
       help: "Sandboxes started",
@@ -226,6 +237,7 @@ export class Metrics {
   }
 
   async render(): Promise<{ contentType: string; text: string }> {
-    return { contentType: this.#registry.contentType, text: await this.#registry.metrics() };
+    const parts = await Promise.all([this.#ofProcess.metrics(), this.#registry.metrics()]);
+    return { contentType: this.#registry.contentType, text: parts.join("\n") };
   }
 }
