@@ -129,9 +129,13 @@ export async function startDaemon(
     log.info({ address, sandboxes: daemon.sandboxes.size }, "listening");
     const recovered = recover().then(() => {
       daemon.recovered();
-      daemon.policyBook.prune();
       log.info("recovered");
       void daemon.sweep.run();
+      try {
+        daemon.policyBook.prune();
+      } catch (error) {
+        log.warn({ err: error }, "policies that no sandbox has could not be forgotten");
+      }
     });
     const shortcoming = daemon.status.reports().then((reports) => {
       const found = shortcomingOf(reports);
@@ -143,7 +147,7 @@ export async function startDaemon(
     const close = async (stopSandboxes: boolean): Promise<void> => {
       registration?.close();
       await Promise.all([recovered, shortcoming]);
-      await shutDown(daemon, server, stopSandboxes);
+      undo.push(async () => shutDown(daemon, server, stopSandboxes));
       await undoAll(undo);
       log.info("closed");
     };

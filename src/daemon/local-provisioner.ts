@@ -188,15 +188,25 @@ export class LocalProvisioner implements Provisioner {
     const [mounts, roots, scratch] = [need(this.#layers), need(this.#roots), need(this.#scratch)];
     if (this.#held.has(id)) throw new DSecError("conflict", `${id} is prepared already`);
     this.#held.set(id, parsed.layers);
-    // The daemon may have been killed between the start and the unmount that follows it.
-    await roots.detach(id);
-    const assets: Assets = {
-      layers: parsed.layers.filter((layer) => mounts.adopt(layer)),
-      scratch: await scratch.find(id),
-      lease: parsed.link === undefined ? undefined : need(this.#network).network.adopt(parsed.link),
-    };
-    if (assets.lease !== undefined) await need(this.#network).gate.attach(id, assets.lease);
-    return this.#prepared(id, parsed, assets);
+    const assets: Assets = { layers: [] };
+    try {
+      // The daemon may have been killed between the start and the unmount that follows it.
+      await roots.detach(id);
+      assets.layers.push(...parsed.layers.filter((layer) => mounts.adopt(layer)));
+      assets.scratch = await scratch.find(id);
+      if (parsed.link !== undefined) {
+        const { network, gate } = need(this.#network);
+        assets.lease = network.adopt(parsed.link);
+        if (assets.lease !== undefined) await gate.attach(id, assets.lease);
+      }
+      return this.#prepared(id, parsed, assets);
+    } catch (error) {
+      // It may run still: a sweep removes the rest, when nothing runs in it any more.
+      for (const layer of assets.layers) mounts.release(layer);
+      assets.lease?.release();
+      this.#held.delete(id);
+      throw error;
+    }
   }
 
   async sweep(

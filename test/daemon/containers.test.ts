@@ -1,5 +1,6 @@
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { expect, test } from "vitest";
 import { openLayerStore } from "../../src/daemon/layers/layer-store.ts";
 import type { ExecList, LogLine } from "../../src/protocol/exec.ts";
@@ -233,6 +234,22 @@ test("what ended while no daemon was there is known to the next one", async () =
   expect(await execsOf(second, alive.id)).toMatchObject([{ state: "exited", exit: { exitCode: 9 } }]);
   await second.running.recovered;
   expect(await second.http.json<NodeStatus>("nodeStatus")).toMatchObject({ counts: { running: 1, lost: 1 } });
+});
+
+test("a sandbox whose commands the journal cannot tell is lost, and nothing of it goes on", async () => {
+  const node = await containerNode();
+  const first = await node.start();
+  const { id } = await first.place(busybox);
+  await first.run(id, ["sleep", "1000"], { detach: true });
+  const pid = await initOf(node.node.runDir, id);
+  await first.leave();
+  const database = new DatabaseSync(join(node.node.dataDir, "daemon", "journal.sqlite"));
+  database.exec("UPDATE execs SET spec = '{}'");
+  database.close();
+
+  const second = await node.start();
+  expect(await second.get(id)).toMatchObject({ state: "lost", endReason: "agent_lost" });
+  await expect.poll(async () => isAlive(pid), { timeout: 10_000 }).toBe(false);
 });
 
 test("an agent that dies is noticed at once, and is the platform's failure", async () => {

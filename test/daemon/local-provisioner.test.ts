@@ -4,6 +4,7 @@ import { chown, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import type { Json } from "../../src/backends/backend.ts";
 import { openLayerStore } from "../../src/daemon/layers/layer-store.ts";
 import { LocalProvisioner } from "../../src/daemon/local-provisioner.ts";
 import type { PreparedSandbox, ResolvedImage } from "../../src/daemon/provisioner.ts";
@@ -285,11 +286,8 @@ test("closing while sandboxes run keeps what they need, and the rules", async ()
 test("a range in use leaves the rest working, and is reported with what mends it", async () => {
   const other = await temporaryNode();
   cleanup.use(other);
-  const second = await LocalProvisioner.open({
-    ...other,
-    networkRange: node.networkRange,
-    layerStore: node.layerStore,
-  });
+  const options = { ...other, networkRange: node.networkRange, layerStore: node.layerStore };
+  const second = await LocalProvisioner.open(options);
   expect(second.report()).toMatchObject([
     {
       level: "error",
@@ -302,8 +300,16 @@ test("a range in use leaves the rest working, and is reported with what mends it
   });
   const prepared = await second.prepare("n-one", image, { ...usual, network: false }, never);
   expect(prepared.network).toBeUndefined();
-  await prepared.release();
   await second.close();
+  // what had a network cannot be taken up, and is left to the sweep
+  const third = await LocalProvisioner.open(options);
+  const record = { ...(prepared.record as { readonly [key: string]: Json }), link: "gone" };
+  await expect(third.adopt("n-one", record)).rejects.toMatchObject({ code: "address_in_use" });
+  expect(await third.sweep(new Set(), never)).toEqual([
+    { kind: "root", name: "n-one" },
+    { kind: "scratch", name: "n-one" },
+  ]);
+  await third.close();
   expect(await tracesOf({ ...other, networkRange: "none" })).toEqual([]);
 });
 

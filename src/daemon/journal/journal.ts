@@ -119,8 +119,9 @@ export class Journal {
     return this.#surplusExecs.all(sandbox, keep).map((row) => String(row["id"]));
   }
 
+  /** @throws DSecError `disk_full` */
   removeExec(id: string): void {
-    this.#database.prepare("DELETE FROM execs WHERE id = ?").run(id);
+    this.#write(() => this.#database.prepare("DELETE FROM execs WHERE id = ?").run(id));
   }
 
   /** Names of the sessions a sandbox has. */
@@ -166,8 +167,9 @@ export class Journal {
       .map(({ digest }) => String(digest));
   }
 
+  /** @throws DSecError `disk_full` */
   removePolicy(digest: string): void {
-    this.#database.prepare("DELETE FROM network_policies WHERE digest = ?").run(digest);
+    this.#write(() => this.#database.prepare("DELETE FROM network_policies WHERE digest = ?").run(digest));
   }
 
   addEvent(event: SandboxEvent): void {

@@ -161,6 +161,8 @@ function lose({ sandboxes, sweep, audit }: RecoveryParts, entry: SandboxEntry, e
       ? error
       : new DSecError("agent_lost", "it could not be taken up", { cause: error });
   const reason = entry.record.endReason ?? reasonOf(known);
+  // What its backend holds is not swept.
+  entry.running?.guest.close();
   sweep.leaked(entry.prepared);
   audit?.end(entry.id);
   entry.running = undefined;

@@ -136,8 +136,11 @@ export class Starting {
       await this.#started(entry, choice.backend, outcome.value);
       metrics.started(choice.backend, clock.now() - began);
     } catch (error) {
-      // a straggler that was left to itself must not go on living
-      work.then(async (running) => entry.running ?? running.destroy()).catch(() => undefined);
+      // a straggler that was left to itself must not go on living, nor keep what was prepared for it
+      void work
+        .then(async (running) => entry.running ?? running.destroy())
+        .catch(() => undefined)
+        .then(async () => (entry.isEnded ? this.#release(entry) : undefined));
       throw await this.#failed(entry, controller.signal.aborted ? controller.signal.reason : error);
     } finally {
       disarm();
@@ -215,13 +218,7 @@ export class Starting {
 
   async #failed(entry: SandboxEntry, error: unknown): Promise<DSecError> {
     const { sandboxes, log } = this.#parts;
-    await entry.prepared?.release().catch((cause: unknown) => {
-      log.warn(
-        { err: cause, sandbox: entry.id },
-        "what was prepared for a failed start could not be released",
-      );
-    });
-    entry.prepared = undefined;
+    await this.#release(entry);
     await this.#parts.enforcement.end(entry).catch((cause: unknown) => {
       log.warn({ err: cause, sandbox: entry.id }, "the policy of a failed start could not be forgotten");
     });
@@ -232,6 +229,22 @@ export class Starting {
     sandboxes.advance(entry, { type: "fail" }, { endReason: "start_failed", problem: toProblem(known) });
     sandboxes.event(entry, "failed", known.message);
     return known;
+  }
+
+  /** Never rejects: what cannot be released at once is tried again behind. */
+  async #release(entry: SandboxEntry): Promise<void> {
+    const { log, sweep } = this.#parts;
+    const { prepared } = entry;
+    try {
+      await prepared?.release();
+    } catch (error) {
+      log.warn(
+        { err: error, sandbox: entry.id },
+        "what was prepared for a failed start could not be released",
+      );
+      sweep.leaked(prepared);
+    }
+    entry.prepared = undefined;
   }
 }
 
