@@ -44,6 +44,7 @@ const general: Readonly<Record<number, ErrorCode>> = {
   8: "not_found",
   9: "protocol_error",
   10: "file_error",
+  11: "file_error",
 };
 
 /** What it is about: `sentence` begins the message and names the thing, e.g. `cannot run "foo"`. */

@@ -60,6 +60,7 @@ enum error_code {
 	E_NO_CHANNEL,
 	E_CHANNEL_USED,
 	E_CONTENT,
+	E_ARCHIVE,
 };
 
 static inline uint16_t get16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }

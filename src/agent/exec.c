@@ -300,8 +300,10 @@ void exec_release(struct channel *channel)
 	struct exec *exec = &channel->exec;
 	exec->deadline = exec->settle_at = exec->retry_at = UINT64_MAX;
 	inbox_drop(&channel->in);
+	/* One that has said why it did not start ends by itself. */
+	bool refused = exec->status.fd < 0 && !exec->started;
+	bool kill_tree = !exec->reaped && !refused;
 	watch_close(&exec->status);
-	bool kill_tree = !exec->reaped && (exec->started || channel->code == 0);
 	exec->left[0] = exec->left[1] = 0;
 	for (int i = 0; i < 2; i++) {
 		ring_free(&exec->ring[i]);

@@ -25,7 +25,7 @@ static void take(uint8_t *to, size_t length)
 		const uint8_t *from;
 		size_t part = content_next(&from, length);
 		if (part == 0)
-			answer_refuse(E_CONTENT, 0);
+			answer_refuse(E_ARCHIVE, 0);
 		memcpy(to, from, part);
 		to += part;
 		length -= part;
@@ -38,7 +38,7 @@ static void skip(uint64_t length)
 		const uint8_t *from;
 		size_t part = content_next(&from, length < SIZE_MAX ? (size_t)length : SIZE_MAX);
 		if (part == 0)
-			answer_refuse(E_CONTENT, 0);
+			answer_refuse(E_ARCHIVE, 0);
 		length -= part;
 	}
 }
@@ -49,7 +49,7 @@ static uint64_t padding(uint64_t size) { return (TAR_BLOCK - size % TAR_BLOCK) %
 static char *take_text(char *to, size_t room, uint64_t size)
 {
 	if (size >= room)
-		answer_refuse(E_CONTENT, ENAMETOOLONG);
+		answer_refuse(E_ARCHIVE, ENAMETOOLONG);
 	take((uint8_t *)to, (size_t)size);
 	to[size] = 0;
 	skip(padding(size));
@@ -65,7 +65,7 @@ static void make_file(int parent, const char *leaf, const struct tar_member *mem
 		uint64_t left = member->size - at;
 		size_t part = content_next(&from, left < SIZE_MAX ? (size_t)left : SIZE_MAX);
 		if (part == 0)
-			answer_refuse_entry(E_CONTENT, 0, member->name);
+			answer_refuse_entry(E_ARCHIVE, 0, member->name);
 		answer_check_entry(sparse_write(fd, from, part, at), member->name);
 		at += part;
 	}
@@ -142,7 +142,7 @@ static void take_archive(void)
 	struct tar_extended extended = { 0 };
 	for (take(block, sizeof block); !tar_is_zero(block); take(block, sizeof block)) {
 		if (!tar_get(block, &member, name, link) || member.size > INT64_MAX)
-			answer_refuse(E_CONTENT, 0);
+			answer_refuse(E_ARCHIVE, 0);
 		switch (member.type) {
 		case 'L':
 			extended.name = take_text(long_name, sizeof long_name, member.size);
@@ -157,7 +157,7 @@ static void take_archive(void)
 			if (extended.link != long_link)
 				extended.link = NULL;
 			if (!tar_extend(&extended, take_text(records, sizeof records, member.size), (size_t)member.size))
-				answer_refuse(E_CONTENT, 0);
+				answer_refuse(E_ARCHIVE, 0);
 			break;
 		case 'g':
 			skip(member.size + padding(member.size));
@@ -165,7 +165,7 @@ static void take_archive(void)
 		default:
 			tar_apply(&member, &extended);
 			if (member.size > INT64_MAX)
-				answer_refuse(E_CONTENT, 0);
+				answer_refuse(E_ARCHIVE, 0);
 			make_entry(&member);
 			memset(&extended, 0, sizeof extended);
 		}

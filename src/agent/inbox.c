@@ -39,25 +39,34 @@ static ssize_t hand_on(struct inbox *inbox, const uint8_t *bytes, size_t length)
 	return taken;
 }
 
+/* False when the terminal does not take all of it now. */
+static bool end_terminal(struct inbox *inbox)
+{
+	struct termios mode;
+	if (tcgetattr(inbox->to.fd, &mode) < 0 || !(mode.c_lflag & ICANON))
+		return true;
+	/* In the middle of a line the character only hands the line on; the second one is the end. */
+	for (int left = inbox->handed > 0 && inbox->last != '\n' ? 2 : 1; left > 0; left--) {
+		ssize_t taken;
+		do
+			taken = write(inbox->to.fd, &mode.c_cc[VEOF], 1);
+		while (taken < 0 && errno == EINTR);
+		if (taken == 0 || (taken < 0 && errno == EAGAIN))
+			return false;
+		inbox->last = '\n';
+	}
+	return true;
+}
+
 static void hand_on_end(struct inbox *inbox)
 {
-	inbox->finished = true;
-	struct termios mode;
-	switch (inbox->end) {
-	case END_SHUTDOWN:
-		shutdown(inbox->to.fd, SHUT_WR);
-		break;
-	case END_TERMINAL:
-		/* In the middle of a line the character only hands the line on; the second one is the end. */
-		if (tcgetattr(inbox->to.fd, &mode) == 0 && (mode.c_lflag & ICANON)) {
-			uint8_t eof[2] = { mode.c_cc[VEOF], mode.c_cc[VEOF] };
-			size_t count = inbox->handed > 0 && inbox->last != '\n' ? 2 : 1;
-			(void)!write(inbox->to.fd, eof, count);
-		}
-		break;
-	case END_CLOSE:
-		break;
+	if (inbox->end == END_TERMINAL && !end_terminal(inbox)) {
+		watch_set(&inbox->to, EV_STDIN, inbox->channel, EPOLLOUT);
+		return;
 	}
+	if (inbox->end == END_SHUTDOWN)
+		shutdown(inbox->to.fd, SHUT_WR);
+	inbox->finished = true;
 	watch_close(&inbox->to);
 }
 

@@ -14,6 +14,7 @@ static const char *describe(enum error_code code)
 		[E_NO_CHANNEL] = "no such channel",
 		[E_CHANNEL_USED] = "channel number was used before",
 		[E_CONTENT] = "content does not match",
+		[E_ARCHIVE] = "this is no tar archive, or it is damaged or cut off",
 	};
 	return code < sizeof text / sizeof *text && text[code] ? text[code] : "";
 }
