@@ -23,6 +23,16 @@ describe("creating", () => {
     expect(new Set(made.map(({ id }) => id)).size).toBe(1);
   });
 
+  test("a key whose sandbox ran and is gone makes no second one", async () => {
+    const fleet = await TestFleet.start();
+    const options = { idempotencyKey: "job-1" };
+    const sandbox = await fleet.create({}, options);
+    const { id } = sandbox;
+    await sandbox.remove();
+    await expect(fleet.create({}, options)).rejects.toMatchObject({ code: "not_found", details: { id } });
+    expect((await fleet.client.list({ all: true })).items).toEqual([]);
+  });
+
   test("a key that was used for another sandbox is a conflict", async () => {
     const fleet = await TestFleet.start();
     await fleet.create({ memoryMb: 64 }, { idempotencyKey: "job-1" });

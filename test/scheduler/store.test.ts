@@ -19,11 +19,14 @@ function open(path: string): Store {
 describe("the coordinator's store", () => {
   test("remembers what a key stands for, each owner by itself, and the latest", async () => {
     const store = open(await storePath());
-    store.putCreate("alice", "k", { id: "n1-a", digest: "d" }, 1);
-    store.putCreate("bob", "k", { id: "n1-b", digest: "d" }, 1);
-    store.putCreate("alice", "k", { id: "n2-a", digest: "d" }, 2);
-    expect(store.findCreate("alice", "k")).toEqual({ id: "n2-a", digest: "d" });
-    expect(store.findCreate("bob", "k")).toEqual({ id: "n1-b", digest: "d" });
+    store.putCreate("alice", "k", { id: "n1-a", digest: "d", made: false }, 1);
+    store.putCreate("bob", "k", { id: "n1-b", digest: "d", made: false }, 1);
+    store.putCreate("alice", "k", { id: "n2-a", digest: "d", made: false }, 2);
+    expect(store.findCreate("alice", "k")).toEqual({ id: "n2-a", digest: "d", made: false });
+    expect(store.findCreate("bob", "k")).toEqual({ id: "n1-b", digest: "d", made: false });
+    store.createMade("alice", "k");
+    expect(store.findCreate("alice", "k")?.made).toBe(true);
+    expect(store.findCreate("bob", "k")?.made).toBe(false);
     store.deleteCreate("bob", "k", "n1-b");
     expect(store.findCreate("bob", "k")).toBeUndefined();
     // what the key stood for before is none of its business
@@ -33,7 +36,8 @@ describe("the coordinator's store", () => {
 
   test("a sweep forgets old keys only", async () => {
     const store = open(await storePath());
-    for (const time of [1, 2, 3]) store.putCreate("alice", `k${time}`, { id: "n1-a", digest: "d" }, time);
+    for (const time of [1, 2, 3])
+      store.putCreate("alice", `k${time}`, { id: "n1-a", digest: "d", made: false }, time);
     expect([store.sweepCreates(3, 1), store.sweepCreates(3)]).toEqual([true, false]);
     expect(["k1", "k2", "k3"].map((key) => store.findCreate("alice", key)?.id)).toEqual([
       undefined,

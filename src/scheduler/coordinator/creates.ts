@@ -110,11 +110,30 @@ export class Creates {
         ambiguous: true,
         details: { id: known.id },
       });
+    // a node that no longer has its record would make it once more
+    if (known.made) return this.#find(node, known.id, request);
     // the same id is the same sandbox: whatever became of the earlier attempt, it is not placed twice
     return this.#place(node, known.id, request).catch((error: unknown) => {
       this.#forgetUnlessUnknown(request, known.id, error);
       throw error;
     });
+  }
+
+  async #find(node: FleetNode, id: string, { signal, requestId }: CreateRequest): Promise<Sandbox> {
+    this.#parts.orphans.claimed(id);
+    try {
+      return await node.client.json<Sandbox>("getSandbox", {
+        params: { ref: id },
+        headers: { "x-request-id": requestId },
+        signal,
+      });
+    } catch (error) {
+      if (!(error instanceof DSecError) || error.code !== "not_found") throw error;
+      throw new DSecError("not_found", `sandbox ${id}, which this idempotency key made, is gone`, {
+        cause: error,
+        details: { id },
+      });
+    }
   }
 
   async #fresh(request: CreateRequest, digest: string | undefined): Promise<Sandbox> {
@@ -160,7 +179,7 @@ export class Creates {
       }
       const id = sandboxIdFrom(chosen.name, randomBytes(10));
       if (request.key !== undefined && digest !== undefined)
-        store.putCreate(request.owner, request.key, { id, digest }, now());
+        store.putCreate(request.owner, request.key, { id, digest, made: false }, now());
       try {
         return await this.#place(chosen, id, request);
       } catch (error) {
@@ -191,12 +210,12 @@ export class Creates {
 
   async #place(node: FleetNode, id: string, request: CreateRequest): Promise<Sandbox> {
     const { owner, spec, signal, requestId } = request;
-    const { orphans, now } = this.#parts;
+    const { orphans, store, now } = this.#parts;
     const { networkPolicy, ...body } = { id, owner, ...this.#withPolicy(spec) };
     orphans.claimed(id);
     const settled = node.placing(placedRecently(spec));
     try {
-      return await node.policies.send(networkPolicy, async (policy) =>
+      const sandbox = await node.policies.send(networkPolicy, async (policy) =>
         node.client.json<Sandbox>("placeSandbox", {
           params: { id },
           body: { ...body, ...policy } satisfies Placement,
@@ -205,6 +224,9 @@ export class Creates {
           timeoutMs: startMs,
         }),
       );
+      if (signal.aborted) throw clientGone(signal);
+      if (request.key !== undefined) store.createMade(owner, request.key);
+      return sandbox;
     } catch (error) {
       if (signal.aborted) orphans.left(node, id, this.#forgetter(request, id));
       throw error;
@@ -249,6 +271,14 @@ export class Creates {
       retryAfterMs: Math.round(retryAfterMs * jitter),
     });
   }
+}
+
+/** While the answer was on its way. */
+function clientGone({ reason }: AbortSignal): DSecError {
+  return new DSecError("cancelled", "nobody waits for the sandbox any more", {
+    cause: reason,
+    ambiguous: true,
+  });
 }
 
 function isUnreachable({ code }: Refusal): boolean {

@@ -93,13 +93,21 @@ export class PortProxy implements BelowHandler {
       signal: AbortSignal.any([gone.signal, closing]),
     });
     const { response } = answer;
-    if (answer.type === "refused") await refuse(socket, response, target);
-    else {
+    try {
+      if (answer.type === "refused") {
+        await refuse(socket, response, target);
+        return;
+      }
       const headers = { ...outward(response, target), ...upgradeHeaders(response) };
       socket.write(responseHead(101, headers, target.port), "latin1");
       socket.write(answer.head);
       answer.stream.write(head);
       join(socket, answer.stream, closing);
+    } catch (error) {
+      // nobody else knows of the tunnel
+      if (answer.type === "upgraded") answer.stream.destroy();
+      response.destroy();
+      throw error;
     }
   }
 

@@ -11,6 +11,8 @@ export interface KeyedCreate {
   readonly id: string;
   /** Of the spec: the key must not be used with another. */
   readonly digest: string;
+  /** Whether its node has said that it runs: from then on it is never made anew. */
+  readonly made: boolean;
 }
 
 export interface StoredNode extends NodeRegistration {
@@ -23,7 +25,7 @@ const schema = `
   PRAGMA synchronous = NORMAL;
   CREATE TABLE IF NOT EXISTS creates (
     owner TEXT NOT NULL, key TEXT NOT NULL, id TEXT NOT NULL, digest TEXT NOT NULL, createdAt INTEGER NOT NULL,
-    PRIMARY KEY (owner, key)
+    made INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (owner, key)
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX IF NOT EXISTS createsByAge ON creates (createdAt);
   CREATE TABLE IF NOT EXISTS nodes (
@@ -53,6 +55,10 @@ export class Store {
       closeSync(openSync(path, "a", 0o600));
       this.#database = new DatabaseSync(path, { timeout: 2000 });
       this.#database.exec(schema);
+      // stores of versions that did not keep it
+      const columns = this.#database.prepare("PRAGMA table_info(creates)").all();
+      if (!columns.some(({ name }) => name === "made"))
+        this.#database.exec("ALTER TABLE creates ADD COLUMN made INTEGER NOT NULL DEFAULT 0");
     } catch (cause) {
       throw new DSecError("journal_corrupt", `the coordinator's store ${path} cannot be used`, { cause });
     }
@@ -64,19 +70,22 @@ export class Store {
   }
 
   findCreate(owner: string, key: string): KeyedCreate | undefined {
-    const row = this.#prepare("SELECT id, digest FROM creates WHERE owner = ? AND key = ?").get(owner, key);
-    return row === undefined ? undefined : { id: String(row["id"]), digest: String(row["digest"]) };
+    const sql = "SELECT id, digest, made FROM creates WHERE owner = ? AND key = ?";
+    const row = this.#prepare(sql).get(owner, key);
+    if (row === undefined) return undefined;
+    return { id: String(row["id"]), digest: String(row["digest"]), made: row["made"] === 1 };
   }
 
   /** Replaces what the key stood for. */
-  putCreate(owner: string, key: string, create: KeyedCreate, now: number): void {
-    this.#run("INSERT OR REPLACE INTO creates (owner, key, id, digest, createdAt) VALUES (?, ?, ?, ?, ?)", [
-      owner,
-      key,
-      create.id,
-      create.digest,
-      now,
-    ]);
+  putCreate(owner: string, key: string, { id, digest, made }: KeyedCreate, now: number): void {
+    this.#run(
+      "INSERT OR REPLACE INTO creates (owner, key, id, digest, made, createdAt) VALUES (?, ?, ?, ?, ?, ?)",
+      [owner, key, id, digest, made ? 1 : 0, now],
+    );
+  }
+
+  createMade(owner: string, key: string): void {
+    this.#run("UPDATE creates SET made = 1 WHERE owner = ? AND key = ?", [owner, key]);
   }
 
   /** Forgets a key, unless it stands for another sandbox by now. */
