@@ -5,14 +5,13 @@ import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Duplex } from "node:stream";
 import Docker from "dockerode";
 import { afterEach, expect, test } from "vitest";
 import { agentBinaryPath } from "../../../src/agent/agent-binary.ts";
 import { AgentConnection } from "../../../src/agent/connection.ts";
 import type { StartRequest } from "../../../src/backends/backend.ts";
 import { agentArchive } from "../../../src/backends/container/docker/agent-archive.ts";
-import { AttachStream } from "../../../src/backends/container/docker/attach-stream.ts";
+import { attach } from "../../../src/backends/container/docker/agent-link.ts";
 import { containerOptions } from "../../../src/backends/container/docker/container-options.ts";
 import { DockerBackend } from "../../../src/backends/container/docker/docker-backend.ts";
 
@@ -135,6 +134,23 @@ test("an agent that cannot run fails the start, and the container is removed", a
   expect(await containersOf(start.id)).toEqual([]);
 });
 
+test("why a start failed is told also when its container cannot be removed", async () => {
+  const path = join(await temporaryDirectory(), "unlucky.sock");
+  const server = createHttpServer((asked, answer) => {
+    asked.resume();
+    const refusals: Record<string, number> = { POST: 500, DELETE: 403 };
+    answer.statusCode = refusals[asked.method ?? ""] ?? 200;
+    answer.setHeader("Content-Type", "application/json");
+    answer.end(JSON.stringify({ message: `${asked.method} is refused`, Id: "sha256:0", Config: {} }));
+  }).listen(path);
+  await once(server, "listening");
+  scope.defer(() => new Promise<void>((resolve) => server.close(() => resolve())));
+  await expect(makeBackend({ socketPath: path }).start(request(), never)).rejects.toMatchObject({
+    code: "start_failed",
+    cause: { message: expect.stringContaining("POST is refused") },
+  });
+});
+
 test("the image's own environment, directory and user are handed back, also after an adoption", async () => {
   const container = await docker.createContainer({ Image: image });
   const reference = `dsec-test-defaults-${randomBytes(4).toString("hex")}`;
@@ -221,16 +237,9 @@ test("the agent can be put into a container as an archive, for daemons of other 
   const container = await docker.createContainer(options);
   scope.defer(() => container.remove({ force: true }));
   await container.putArchive(await agentArchive(agentBinaryPath()), { path: "/" });
-  const connection = await container.attach({
-    stream: true,
-    stdin: true,
-    stdout: true,
-    stderr: true,
-    hijack: true,
-  });
-  if (!(connection instanceof Duplex)) throw new Error("not a duplex stream");
+  const stream = await attach(container);
   await container.start();
-  const guest = await AgentConnection.open(new AttachStream(connection), { resync: false, signal: never });
+  const guest = await AgentConnection.open(stream, { resync: false, signal: never });
   const { mode, uid } = await guest.files.stat("/.dsec/agent", { followSymlink: false });
   expect([mode, uid]).toEqual([0o555, 0]);
   guest.close();

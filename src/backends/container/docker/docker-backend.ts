@@ -184,7 +184,8 @@ export class DockerBackend implements Backend {
       if (!created && statusOf(error) === 409) {
         throw new DSecError("conflict", `sandbox ${request.id} is there already`, { cause: error });
       }
-      await removeContainer(this.#docker, name);
+      // What stays has its labels and goes with a later sweep; why the start failed matters more.
+      await removeContainer(this.#docker, name).catch(() => undefined);
       throw said === ""
         ? error
         : new DSecError("start_failed", `the agent did not start: ${said}`, { cause: error });
