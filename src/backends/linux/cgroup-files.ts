@@ -22,6 +22,16 @@ export function keyedValue(text: string, key: string): number {
   return 0;
 }
 
+/** Out-of-memory kills by a file that counts them; 0 when the group is gone. */
+export function oomKillsIn(read: () => string): number {
+  try {
+    return keyedValue(read(), "oom_kill");
+  } catch (error) {
+    if (isErrno(error, "ENOENT", "ENODEV")) return 0;
+    throw error;
+  }
+}
+
 /** `directory` and every group below it, deepest first; empty when it does not exist. */
 export function descendants(directory: string): string[] {
   const status = statSync(directory, { throwIfNoEntry: false });

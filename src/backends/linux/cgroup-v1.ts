@@ -1,9 +1,8 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Cgroup, CgroupLimits, CgroupUsage } from "./cgroup.ts";
-import { descendants, keyedValue, killMembers, readProcesses, writeAll } from "./cgroup-files.ts";
+import { descendants, keyedValue, killMembers, oomKillsIn, readProcesses, writeAll } from "./cgroup-files.ts";
 import { cpuPeriodMicros, cpuQuotaMicros, cpuShares } from "./cgroup-values.ts";
-import { isErrno } from "./libc.ts";
 
 const nanosPerSecond = 1e9;
 /** Of buffers of sockets; runtimes no longer write it. */
@@ -68,12 +67,7 @@ export class CgroupV1 implements Cgroup {
   }
 
   oomKills(): number {
-    try {
-      return keyedValue(this.#read("memory", "memory.oom_control"), "oom_kill");
-    } catch (error) {
-      if (isErrno(error, "ENOENT", "ENODEV")) return 0;
-      throw error;
-    }
+    return oomKillsIn(() => this.#read("memory", "memory.oom_control"));
   }
 
   processes(): number[] {

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Cgroup, CgroupLimits, CgroupUsage } from "./cgroup.ts";
-import { descendants, keyedValue, killMembers, readProcesses, writeAll } from "./cgroup-files.ts";
+import { descendants, keyedValue, killMembers, oomKillsIn, readProcesses, writeAll } from "./cgroup-files.ts";
 import { cpuPeriodMicros, cpuQuotaMicros, cpuWeight } from "./cgroup-values.ts";
 import { isErrno, LinuxError } from "./libc.ts";
 
@@ -30,12 +30,7 @@ export class CgroupV2 implements Cgroup {
   }
 
   oomKills(): number {
-    try {
-      return keyedValue(this.#read("memory.events"), "oom_kill");
-    } catch (error) {
-      if (isErrno(error, "ENOENT", "ENODEV")) return 0;
-      throw error;
-    }
+    return oomKillsIn(() => this.#read("memory.events"));
   }
 
   processes(): number[] {

@@ -37,7 +37,7 @@ export function isErrno(error: unknown, ...codes: readonly string[]): boolean {
 /** What a bound function takes: integers, strings, memory, null for a null pointer, arrays of strings that end with null. */
 export type LibcArgument = number | bigint | string | Uint8Array | readonly (string | null)[] | null;
 
-interface LibcFunction<Arguments extends readonly LibcArgument[]> {
+export interface LibcFunction<Arguments extends readonly LibcArgument[]> {
   /** @throws LinuxError when the call returns -1 */
   (...args: Arguments): number;
   /** The same; `subject` (a path, say) is named in the error. */

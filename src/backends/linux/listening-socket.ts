@@ -3,24 +3,14 @@
  * connections itself, and closing it removes the path.
  */
 import { closeSync, fchmodSync, rmSync } from "node:fs";
-import { libcFunction } from "./libc.ts";
+import { bind, listen, SOCK_CLOEXEC, SOCK_STREAM, socket } from "./socket.ts";
 
 const AF_UNIX = 1;
-const SOCK_STREAM = 1;
-const SOCK_CLOEXEC = 0o2_000_000;
 const backlog = 16;
 const pathOffset = 2;
 
 /** Bytes a socket's path may have: sockaddr_un less its terminating zero. */
 export const longestSocketPath = 107;
-
-const socket = libcFunction<[number, number, number]>("socket", ["int domain", "int type", "int protocol"]);
-const bind = libcFunction<[number, Uint8Array, number]>("bind", [
-  "int fd",
-  "void *address",
-  "unsigned int length",
-]);
-const listen = libcFunction<[number, number]>("listen", ["int fd", "int backlog"]);
 
 export interface ListeningSocket {
   /** To be inherited; closed at exec of any child that is not given it. */

@@ -1,3 +1,4 @@
+import { closeSync, constants, openSync } from "node:fs";
 import { closeDescriptor, libcFunction } from "./libc.ts";
 
 /**
@@ -6,8 +7,8 @@ import { closeDescriptor, libcFunction } from "./libc.ts";
  */
 export const maxLowerLayers = 500;
 
-/** The longest value fsconfig(2) takes. */
-const longestValue = 255;
+/** Of open(2): the directory is only pointed at. */
+const O_PATH = 0o10_000_000;
 
 export interface OverlayLayers {
   /** From the uppermost to the base; at most {@link maxLowerLayers}. */
@@ -49,29 +50,42 @@ const atWorkingDirectory = -100;
 const fromEmptyPath = 4;
 
 /**
- * Mounts an overlay at `target`.
+ * Mounts an overlay at `target`. Its directories are given by descriptors: whoever sees the mount can read how they were given, and a
+ * sandbox need not know how its host's directories are called.
  *
- * @throws LinuxError, which names the setting that was refused; RangeError for more layers than {@link maxLowerLayers} or a path of more than 255 bytes
+ * @throws LinuxError, which names the setting that was refused; RangeError for more layers than {@link maxLowerLayers};
+ *   an error of open(2), which names the directory
  */
 export function mountOverlay(layers: OverlayLayers, target: string): void {
   if (layers.lower.length > maxLowerLayers)
     throw new RangeError(
       `${layers.lower.length} layers are more than an overlay can have: ${maxLowerLayers}`,
     );
-  const settings = [
-    ["source", "overlay"],
-    ...layers.lower.map((path) => ["lowerdir+", path]),
-    ...(layers.upper === undefined ? [] : [["upperdir", layers.upper]]),
-    ...(layers.work === undefined ? [] : [["workdir", layers.work]]),
-    ...(layers.options ?? []).map((option) => option.split("=", 2)),
-  ] as const;
+  const directories: number[] = [];
+  const given = (path: string): string => {
+    const descriptor = openSync(path, O_PATH | constants.O_DIRECTORY);
+    directories.push(descriptor);
+    return `/proc/self/fd/${descriptor}`;
+  };
+  try {
+    const settings = [
+      ["source", "overlay"],
+      ...layers.lower.map((path) => ["lowerdir+", given(path)]),
+      ...(layers.upper === undefined ? [] : [["upperdir", given(layers.upper)]]),
+      ...(layers.work === undefined ? [] : [["workdir", given(layers.work)]]),
+      ...(layers.options ?? []).map((option) => option.split("=", 2)),
+    ];
+    mountWith(settings, target);
+  } finally {
+    for (const descriptor of directories) closeSync(descriptor);
+  }
+}
+
+function mountWith(settings: readonly (readonly string[])[], target: string): void {
   const context = fsopen(SystemCall.fsopen, "overlay", closeOnExec);
   try {
-    for (const [key = "", value] of settings) {
-      if (value !== undefined && Buffer.byteLength(value) > longestValue)
-        throw new RangeError(`a path of an overlay has at most ${longestValue} bytes: ${value}`);
+    for (const [key = "", value] of settings)
       configure(context, target, value === undefined ? Command.flag : Command.string, key, value ?? null);
-    }
     configure(context, target, Command.create, null, null);
     const mounted = fsmount.about(target, SystemCall.fsmount, context, closeOnExec, noDev);
     try {

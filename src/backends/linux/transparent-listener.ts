@@ -3,11 +3,10 @@
  * a net.Server accepts on its descriptor, and the local address of what it accepts is where the client meant to go.
  */
 import { closeDescriptor, libcFunction } from "./libc.ts";
+import { bind, listen, SOCK_CLOEXEC, SOCK_STREAM, socket } from "./socket.ts";
 
 const AF_INET = 2;
-const SOCK_STREAM = 1;
 const SOCK_NONBLOCK = 0o4000;
-const SOCK_CLOEXEC = 0o2_000_000;
 const SOL_SOCKET = 1;
 const SO_REUSEADDR = 2;
 const IPPROTO_IP = 0;
@@ -15,13 +14,6 @@ const IP_TRANSPARENT = 19;
 const backlog = 4096;
 const addressBytes = 16;
 
-const socket = libcFunction<[number, number, number]>("socket", ["int domain", "int type", "int protocol"]);
-const bind = libcFunction<[number, Uint8Array, number]>("bind", [
-  "int fd",
-  "void *address",
-  "unsigned int length",
-]);
-const listen = libcFunction<[number, number]>("listen", ["int fd", "int backlog"]);
 const setOption = libcFunction<[number, number, number, Uint8Array, number]>("setsockopt", [
   "int fd",
   "int level",

@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import type { StartRequest } from "../../../src/backends/backend.ts";
 import { RuncBackend } from "../../../src/backends/container/runc/runc-backend.ts";
 import { isMounted } from "../../../src/backends/linux/mount.ts";
 import { agentPid, namesIn, runInside, SandboxFixture, shell } from "./sandbox-fixture.ts";
@@ -150,16 +151,12 @@ test("what the runtime says of a start that it refuses is the error's cause", as
   expect(fixture.traces(id)).toEqual([]);
 });
 
-test("a path that no socket can have is refused before anything is started", async () => {
-  const runDir = join(fixture.directory, "r".repeat(100));
-  mkdirSync(runDir);
-  const backend = new RuncBackend({ instance: fixture.instance, runDir });
-  const root = fixture.overlay("long");
-  const request = {
+function requestFor(path: string): StartRequest {
+  return {
     id: fixture.nextId(),
     hostname: "box",
     env: {},
-    root: { type: "directory", path: root.path },
+    root: { type: "directory", path },
     limits: {
       memoryBytes: 1e8,
       cpus: 1,
@@ -168,8 +165,15 @@ test("a path that no socket can have is refused before anything is started", asy
       diskBytes: 1e8,
       class: "latency-sensitive",
     },
-  } as const;
-  await expect(backend.start(request, AbortSignal.timeout(10_000))).rejects.toMatchObject({
+  };
+}
+
+test("a path that no socket can have is refused before anything is started", async () => {
+  const runDir = join(fixture.directory, "r".repeat(100));
+  mkdirSync(runDir);
+  const backend = new RuncBackend({ instance: fixture.instance, runDir });
+  const root = fixture.overlay("long");
+  await expect(backend.start(requestFor(root.path), AbortSignal.timeout(10_000))).rejects.toMatchObject({
     code: "start_failed",
   });
   expect(namesIn(join(runDir, "sandboxes"))).toEqual([]);
@@ -180,23 +184,7 @@ test("without a runtime in PATH it is the backend that is unavailable", async ()
   process.env["PATH"] = "/no/such";
   try {
     const backend = fixture.newBackend();
-    const start = backend.start(
-      {
-        id: fixture.nextId(),
-        hostname: "box",
-        env: {},
-        root: { type: "directory", path: "/" },
-        limits: {
-          memoryBytes: 1e8,
-          cpus: 1,
-          cpuLimit: null,
-          pids: 9,
-          diskBytes: 1e8,
-          class: "latency-sensitive",
-        },
-      },
-      AbortSignal.timeout(10_000),
-    );
+    const start = backend.start(requestFor("/"), AbortSignal.timeout(10_000));
     await expect(start).rejects.toMatchObject({ code: "backend_unavailable" });
     const report = await backend.probe(AbortSignal.timeout(10_000));
     expect(report.works).toBe(false);
