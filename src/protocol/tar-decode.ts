@@ -9,6 +9,7 @@ import {
   tarPadding,
   tarTypes,
 } from "./tar-member.ts";
+import { readTarRecords } from "./tar-records.ts";
 
 /** A member with its content, which is to be read before the next member is asked for; what is left is skipped. */
 export interface TarEntry extends TarMember {
@@ -85,17 +86,9 @@ function memberOf(block: Buffer, flag: string, extended: Extended): TarMember {
 
 function readRecords(data: Buffer): Extended {
   const extended: Extended = {};
-  for (let at = 0; at < data.length;) {
-    const space = data.indexOf(0x20, at);
-    const length = space === -1 ? Number.NaN : Number(data.toString("latin1", at, space));
-    const equals = data.indexOf(0x3d, space);
-    const end = at + length - 1;
-    if (!Number.isSafeInteger(length) || equals === -1 || equals > end || data[end] !== 0x0a)
-      throw broken("an extended header is malformed");
-    const value = data.subarray(equals + 1, end);
+  for (const [key, value] of readTarRecords(data, () => broken("an extended header is malformed"))) {
     if (value.includes(0)) throw broken("an extended header has a zero in it");
-    apply(extended, data.toString("latin1", space + 1, equals), value);
-    at = end + 1;
+    apply(extended, key, value);
   }
   return extended;
 }

@@ -1,15 +1,10 @@
+import type { DSecError } from "../../../protocol/errors.ts";
 import { TarBytes } from "../../../protocol/tar-bytes.ts";
 import { tarBlock, tarPadding, type TarType } from "../../../protocol/tar-member.ts";
+import { readTarRecords } from "../../../protocol/tar-records.ts";
 import { imageInvalid } from "./image-error.ts";
 import { readSparseMap, type SparseMap, takeSparseMap } from "./sparse-map.ts";
-import {
-  readTarHeader,
-  readTarRecords,
-  tarCount,
-  type TarHeader,
-  type TarRecords,
-  tarTypeOf,
-} from "./tar-header.ts";
+import { readTarHeader, tarCount, type TarHeader, type TarRecords, tarTypeOf } from "./tar-header.ts";
 
 /** A member of a layer's archive. Names are bytes, one character each. */
 export interface LayerMember {
@@ -113,7 +108,8 @@ async function* member(
 /** Adds what a pax header says; returns the offsets and lengths of GNU's first form for files with holes. */
 function addRecords(records: Map<string, Buffer>, data: Buffer): string[] {
   const sparse: string[] = [];
-  for (const [key, value] of readTarRecords(data)) {
+  const malformed = (): DSecError => imageInvalid("an extended header in a layer's archive is malformed");
+  for (const [key, value] of readTarRecords(data, malformed)) {
     if (key === "GNU.sparse.offset" || key === "GNU.sparse.numbytes") sparse.push(value.toString("latin1"));
     else records.set(key, value);
   }

@@ -78,26 +78,6 @@ export function tarText(block: Buffer, [at, length]: readonly [offset: number, l
   return block.toString("latin1", at, zero === -1 ? at + length : Math.min(zero, at + length));
 }
 
-/**
- * The records of a pax header, in order: GNU's old form for files with holes repeats keys.
- *
- * @throws DSecError `image_invalid`
- */
-export function readTarRecords(data: Buffer): [key: string, value: Buffer][] {
-  const records: [string, Buffer][] = [];
-  for (let at = 0; at < data.length;) {
-    const space = data.indexOf(0x20, at);
-    const length = space === -1 ? Number.NaN : Number(data.toString("latin1", at, space));
-    const equals = data.indexOf(0x3d, space);
-    const end = at + length - 1;
-    if (!Number.isSafeInteger(length) || equals === -1 || equals > end || data[end] !== 0x0a)
-      throw imageInvalid("an extended header in a layer's archive is malformed");
-    records.push([data.toString("latin1", space + 1, equals), data.subarray(equals + 1, end)]);
-    at = end + 1;
-  }
-  return records;
-}
-
 /** A count in decimal digits. @throws DSecError `image_invalid` */
 export function tarCount(digits: string): number {
   const value = /^[0-9]{1,16}$/.test(digits) ? Number(digits) : Number.NaN;

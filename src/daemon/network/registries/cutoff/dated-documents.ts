@@ -1,5 +1,7 @@
 import { Semaphore } from "../../../semaphore.ts";
 import { DocumentCache } from "./document-cache.ts";
+import type { FileCache } from "./file-cache.ts";
+import type { MirrorAnswer } from "./mirror.ts";
 import { type Upstream, UpstreamStatus } from "./upstream.ts";
 
 const limits = {
@@ -21,7 +23,10 @@ export interface Shown<T> {
 }
 
 export interface DatedDocumentsParts<T> {
+  /** Ends with these. */
   readonly upstream: Upstream;
+  /** Where files that the documents name are kept. */
+  readonly files: FileCache;
   readonly accept: string;
   readonly now: () => number;
   /** Undefined where nothing had been published by then. */
@@ -53,8 +58,15 @@ export class DatedDocuments<T> {
     return (await this.#cache.get(key, (known) => this.#load(key, url, known))).shown;
   }
 
+  /** A file that a document names. @throws as {@link find} */
+  async file(url: URL): Promise<MirrorAnswer> {
+    const { files, upstream } = this.#parts;
+    return { kind: "file", file: await files.get(url.href, () => upstream.open(url)) };
+  }
+
   close(): void {
     this.#closed.abort();
+    this.#parts.upstream.close();
   }
 
   async #load(key: string, url: URL, cached: Shown<Known<T>> | undefined): Promise<Shown<Known<T>>> {

@@ -24,15 +24,14 @@ interface Package {
 
 /** npm's registry, as far as installing needs it. What it cannot date (search, audits, lists) it does not have. */
 export class NpmMirror implements Mirror {
-  readonly #upstream: Upstream;
-  readonly #files: FileCache;
+  readonly #upstream: Pick<Upstream, "base" | "nearest">;
   readonly #packages: DatedDocuments<Package>;
 
   constructor({ cutoff, address, now }: MirrorParts, upstream: Upstream, files: FileCache) {
     this.#upstream = upstream;
-    this.#files = files;
     this.#packages = new DatedDocuments({
       upstream,
+      files,
       // The short form does not tell when versions were published.
       accept: json,
       now,
@@ -64,15 +63,13 @@ export class NpmMirror implements Mirror {
 
   close(): void {
     this.#packages.close();
-    this.#upstream.close();
   }
 
   async #tarball(name: string, file: string): Promise<MirrorAnswer> {
     const source = (await this.#find(name))?.tarballs.get(file);
     if (source === undefined) return missing(`${file} of ${name} had not been published`);
     // Many mirrors leave in their documents what the public registry said.
-    const url = this.#upstream.nearest(new URL(source));
-    return { kind: "file", file: await this.#files.get(url.href, () => this.#upstream.open(url)) };
+    return this.#packages.file(this.#upstream.nearest(new URL(source)));
   }
 
   /** One field of the packument, or one version or tag of it. */

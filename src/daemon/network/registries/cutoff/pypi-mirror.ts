@@ -21,15 +21,14 @@ interface Index {
 
 /** A Python index: `simple/PROJECT/` and the files that it names. The list of all projects it does not have: it has no dates. */
 export class PypiMirror implements Mirror {
-  readonly #upstream: Upstream;
-  readonly #files: FileCache;
+  readonly #base: URL;
   readonly #projects: DatedDocuments<Index>;
 
   constructor({ cutoff, address, now }: MirrorParts, upstream: Upstream, files: FileCache) {
-    this.#upstream = upstream;
-    this.#files = files;
+    this.#base = upstream.base;
     this.#projects = new DatedDocuments({
       upstream,
+      files,
       accept: simpleJson,
       now,
       make: (body, name, url) => {
@@ -57,20 +56,18 @@ export class PypiMirror implements Mirror {
 
   close(): void {
     this.#projects.close();
-    this.#upstream.close();
   }
 
   async #file(project: string, file: string): Promise<MirrorAnswer> {
     const source = (await this.#find(project))?.files.get(file);
     if (source === undefined) return missing(`${file} of ${project} had not been uploaded`);
-    const url = new URL(source);
-    return { kind: "file", file: await this.#files.get(url.href, () => this.#upstream.open(url)) };
+    return this.#projects.file(new URL(source));
   }
 
   async #find(project: string): Promise<Index | undefined> {
     const name = projectName(project);
     if (name === undefined) return undefined;
-    return this.#projects.find(name, new URL(`${name}/`, this.#upstream.base));
+    return this.#projects.find(name, new URL(`${name}/`, this.#base));
   }
 }
 
