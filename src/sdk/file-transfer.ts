@@ -6,8 +6,10 @@ import { DSecError } from "../protocol/errors.ts";
 import type { ArchiveResult } from "../protocol/file.ts";
 import { readTar } from "../protocol/tar-decode.ts";
 import type { RemotePath, SandboxFiles } from "./files.ts";
-import { fileChunks, LocalArchive, maxSkipped } from "./local-archive.ts";
-import { LocalTree, replaceBy } from "./local-tree.ts";
+import { fileChunks } from "./file-chunks.ts";
+import { LocalArchive, maxSkipped } from "./local-archive.ts";
+import { describe, replaceBy } from "./local-file.ts";
+import { LocalTree } from "./local-tree.ts";
 import { writeWithHoles } from "./sparse-file.ts";
 
 export interface TransferProgress {
@@ -118,9 +120,7 @@ async function replaceFile(target: Buffer, content: OpenContent, owners: boolean
     await using handle = await open(draft, "wx", 0o600);
     const { info, chunks } = await content();
     bytes = await writeWithHoles(handle, chunks);
-    if (owners) await handle.chown(info.uid, info.gid);
-    await handle.chmod(info.mode & (owners ? 0o7777 : 0o1777));
-    await handle.utimes(info.mtimeMs / 1000, info.mtimeMs / 1000);
+    await describe(handle.fd, info, owners);
   });
   return bytes;
 }
@@ -149,7 +149,7 @@ async function extractTo(
   const isThere = (await lstat(target).catch(() => undefined))?.isDirectory() === true;
   const top = isThere ? target : Buffer.from(dirname(path), "latin1");
   const name = Buffer.from(isThere ? "." : basename(path), "latin1");
-  const tree = new LocalTree(await realpath(top, { encoding: "buffer" }), owners);
+  await using tree = new LocalTree(await realpath(top, { encoding: "buffer" }), owners);
   const skipped: { name: string; errno: string }[] = [];
   let skippedCount = 0;
   let first: Buffer | undefined;

@@ -1,10 +1,11 @@
 /** A file or a tree of this machine as a tar archive. */
-import { constants } from "node:fs";
-import { type FileHandle, lstat, open, readdir, readlink } from "node:fs/promises";
 import type { Stats } from "node:fs";
-import { DSecError } from "../protocol/errors.ts";
+import { lstat, open, readdir } from "node:fs/promises";
 import { encodeTarHeader, tarEnd } from "../protocol/tar-encode.ts";
-import { type TarMember, tarPadding } from "../protocol/tar-member.ts";
+import { tarPadding, type TarType } from "../protocol/tar-member.ts";
+import { fileChunks } from "./file-chunks.ts";
+import { type LocalEntry, lookAt, readFlags } from "./local-entry.ts";
+import { readAhead } from "./read-ahead.ts";
 
 export interface ArchiveTotals {
   entries: number;
@@ -14,14 +15,22 @@ export interface ArchiveTotals {
   skippedCount: number;
 }
 
-/** Bytes of one read. */
-const chunkBytes = 524_288;
 /** Bytes of small things that are sent together. */
-const batchBytes = 65_536;
+const batchBytes = 131_072;
+/** Files of one directory that are looked at ahead of their turn. */
+const aheadWidth = 8;
 /** How many of those that were left out are named. */
 export const maxSkipped = 100;
 
 const slash = Buffer.from("/");
+
+/** Where something is, and its name in the archive. */
+interface Place {
+  readonly path: Buffer;
+  readonly name: Buffer;
+}
+
+type FileEntry = Extract<LocalEntry, { readonly type: "file" }>;
 
 /** Writes the members of one archive. A chunk may be overwritten once the next one is asked for. */
 export class LocalArchive {
@@ -36,49 +45,66 @@ export class LocalArchive {
    * @param name of it in the archive
    */
   async *chunks(path: Buffer, name: Buffer): AsyncGenerator<Buffer, void, undefined> {
-    yield* this.#entry(path, name);
+    // directories wait until all files beside them are done: only files are looked at ahead
+    const waiting: Place[] = [{ path, name }];
+    for (let place = waiting.pop(); place !== undefined; place = waiting.pop()) {
+      const entry = await lookAt(place.path, false);
+      if (entry.type === "file") yield* this.#file(place, entry);
+      else yield* this.#put(...this.#headerOf(place.name, entry));
+      if (entry.type !== "directory") continue;
+      const { files, others } = await placesIn(place);
+      waiting.push(...others);
+      const look = async (file: Place) => ({ file, found: await lookAt(file.path, true) });
+      for await (const { file, found } of readAhead(files, aheadWidth, look)) {
+        if (found.type !== "file") yield* this.#put(...this.#headerOf(file.name, found));
+        else if (found.content === undefined || found.stats.nlink > 1) yield* this.#file(file, found);
+        else yield* this.#put(...this.#whole(file.name, found.stats, found.content));
+      }
+    }
     yield* this.#put(tarEnd);
-    yield* this.#flush();
+    if (this.#batchBytes > 0) yield Buffer.concat(this.#batch);
   }
 
-  async *#entry(path: Buffer, name: Buffer): AsyncGenerator<Buffer, void, undefined> {
-    const stats = await lstat(path);
-    if (stats.isDirectory()) yield* this.#directory(path, name, stats);
-    else if (stats.isFile()) yield* this.#file(path, name, stats);
-    else if (stats.isSymbolicLink()) {
-      const link = await readlink(path, { encoding: "buffer" });
-      yield* this.#member({ ...memberOf(name, stats), type: "symlink", link });
-    } else {
-      this.totals.skippedCount += 1;
-      if (this.totals.skipped.length < maxSkipped)
-        this.totals.skipped.push({ name: name.toString(), errno: "ENOTSUP" });
+  /** Of everything but files. Nothing for what archives do not have. */
+  #headerOf(name: Buffer, entry: Exclude<LocalEntry, FileEntry>): Buffer[] {
+    if (entry.type !== "other") {
+      const isDirectory = entry.type === "directory";
+      const full = isDirectory ? Buffer.concat([name, slash]) : name;
+      return [this.#header(entry.type, full, entry.stats, isDirectory ? {} : { link: entry.link })];
     }
+    this.totals.skippedCount += 1;
+    if (this.totals.skipped.length < maxSkipped)
+      this.totals.skipped.push({ name: name.toString(), errno: "ENOTSUP" });
+    return [];
   }
 
-  async *#directory(path: Buffer, name: Buffer, stats: Stats): AsyncGenerator<Buffer, void, undefined> {
-    const inside = Buffer.concat([name, slash]);
-    yield* this.#member({ ...memberOf(inside, stats), type: "directory" });
-    for (const base of await readdir(path, { encoding: "buffer" })) {
-      yield* this.#entry(Buffer.concat([path, slash, base]), Buffer.concat([inside, base]));
-    }
-  }
-
-  async *#file(path: Buffer, name: Buffer, seen: Stats): AsyncGenerator<Buffer, void, undefined> {
-    const earlier = seen.nlink > 1 ? await this.#earlierName(path, name) : undefined;
+  async *#file({ path, name }: Place, entry: FileEntry): AsyncGenerator<Buffer, void, undefined> {
+    const earlier = entry.stats.nlink > 1 ? await this.#earlierName(path, name) : undefined;
     if (earlier !== undefined) {
-      yield* this.#member({ ...memberOf(name, seen), type: "link", link: earlier });
+      yield* this.#put(this.#header("link", name, entry.stats, { link: earlier }));
       return;
     }
-    await using handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    if (entry.content !== undefined) {
+      yield* this.#put(...this.#whole(name, entry.stats, entry.content));
+      return;
+    }
+    await using handle = await open(path, readFlags);
     const stats = await handle.stat();
-    yield* this.#member({ ...memberOf(name, stats), size: stats.size });
-    yield* this.#content(handle, name, stats.size);
+    yield* this.#put(this.#header("file", name, stats, { size: stats.size }));
+    for await (const chunk of fileChunks(handle, stats.size, path)) {
+      if (chunk.length >= batchBytes) {
+        yield* this.#flush();
+        yield chunk;
+      } else yield* this.#put(Buffer.from(chunk));
+    }
     this.totals.bytes += stats.size;
     yield* this.#put(Buffer.alloc(tarPadding(stats.size)));
   }
 
-  async *#content(handle: FileHandle, name: Buffer, size: number): AsyncGenerator<Buffer, void, undefined> {
-    for await (const chunk of fileChunks(handle, size, name)) yield* this.#put(chunk);
+  #whole(name: Buffer, stats: Stats, content: Buffer): Buffer[] {
+    this.totals.bytes += content.length;
+    const header = this.#header("file", name, stats, { size: content.length });
+    return [header, content, Buffer.alloc(tarPadding(content.length))];
   }
 
   async #earlierName(path: Buffer, name: Buffer): Promise<Buffer | undefined> {
@@ -90,19 +116,23 @@ export class LocalArchive {
     return earlier;
   }
 
-  *#member(member: TarMember): Generator<Buffer, void, undefined> {
+  #header(
+    type: TarType,
+    name: Buffer,
+    { mode, uid, gid, mtimeMs }: Stats,
+    { size = 0, link }: { readonly size?: number; readonly link?: Buffer },
+  ): Buffer {
     this.totals.entries += 1;
-    yield* this.#put(encodeTarHeader(member));
+    const member = { type, name, mode: mode & 0o7777, uid, gid, mtimeMs, size };
+    return encodeTarHeader(link === undefined ? member : { ...member, link });
   }
 
-  *#put(bytes: Buffer): Generator<Buffer, void, undefined> {
-    if (bytes.length >= batchBytes) {
-      yield* this.#flush();
-      yield bytes;
-      return;
+  /** Small things, which wait until it is worth to send them. */
+  *#put(...parts: readonly Buffer[]): Generator<Buffer, void, undefined> {
+    for (const part of parts) {
+      this.#batch.push(part);
+      this.#batchBytes += part.length;
     }
-    this.#batch.push(Buffer.from(bytes));
-    this.#batchBytes += bytes.length;
     if (this.#batchBytes >= batchBytes) yield* this.#flush();
   }
 
@@ -113,42 +143,15 @@ export class LocalArchive {
   }
 }
 
-/**
- * Exactly `size` bytes of a file, read ahead by one chunk. A chunk may be overwritten once the next one is asked for.
- * @throws DSecError `file_error` when it has become shorter meanwhile
- */
-export async function* fileChunks(
-  handle: FileHandle,
-  size: number,
-  name: Buffer,
-): AsyncGenerator<Buffer, void, undefined> {
-  const length = Math.min(chunkBytes, size);
-  let left = size;
-  const read = async (into: Buffer): Promise<Buffer> => {
-    const { bytesRead } = await handle.read(into, 0, Math.min(into.length, left));
-    if (bytesRead === 0)
-      throw new DSecError("file_error", `${name.toString()} became shorter while it was read`);
-    left -= bytesRead;
-    return into.subarray(0, bytesRead);
-  };
-  const first = Buffer.allocUnsafeSlow(length);
-  // a file that fits one chunk needs no second
-  let spare = size > length ? Buffer.allocUnsafeSlow(length) : first;
-  let current = first;
-  let next = size > 0 ? read(first) : undefined;
-  try {
-    while (next !== undefined) {
-      const chunk = await next;
-      next = left > 0 ? read(spare) : undefined;
-      [current, spare] = [spare, current];
-      yield chunk;
-    }
-  } finally {
-    // whoever closes the file must not do so under a read
-    await next?.catch(() => undefined);
+async function placesIn({ path, name }: Place): Promise<{ files: Place[]; others: Place[] }> {
+  const files: Place[] = [];
+  const others: Place[] = [];
+  for (const entry of await readdir(path, { encoding: "buffer", withFileTypes: true })) {
+    const place = {
+      path: Buffer.concat([path, slash, entry.name]),
+      name: Buffer.concat([name, slash, entry.name]),
+    };
+    (entry.isFile() ? files : others).push(place);
   }
-}
-
-function memberOf(name: Buffer, { mode, uid, gid, mtimeMs }: Stats): TarMember {
-  return { type: "file", name, mode: mode & 0o7777, uid, gid, mtimeMs, size: 0 };
+  return { files, others };
 }

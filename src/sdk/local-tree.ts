@@ -1,49 +1,48 @@
 /** What comes out of a sandbox, on this machine's disk. Whatever an archive says, nothing is written outside the target. */
-import { randomBytes } from "node:crypto";
-import type { Stats } from "node:fs";
-import {
-  type FileHandle,
-  link as hardLink,
-  lchown,
-  lstat,
-  lutimes,
-  mkdir,
-  open,
-  rename,
-  symlink,
-  unlink,
-} from "node:fs/promises";
+import { constants, type Stats } from "node:fs";
+import { lchown, lstat, lutimes, mkdir, open, symlink } from "node:fs/promises";
 import { DSecError } from "../protocol/errors.ts";
 import type { TarEntry } from "../protocol/tar-decode.ts";
-import type { TarMember } from "../protocol/tar-member.ts";
+import { describe, type Description, linkAs, replaceBy, writeNew } from "./local-file.ts";
 import { writeWithHoles } from "./sparse-file.ts";
-
-type Described = Pick<TarMember, "mode" | "uid" | "gid" | "mtimeMs">;
 
 interface OpenDirectory {
   readonly path: Buffer;
   readonly name: string;
-  /** To be set when everything in it is done. */
-  described: Described | undefined;
+  /** Whether it was made here. */
+  readonly isNew: boolean;
 }
+
+/** Entries that are being made at a time. */
+const width = 8;
+/** Bytes of files that are taken in whole, to be made while the next ones come. */
+const smallBytes = 65_536;
+/** Directories whose description waits. */
+const maxDescribed = 10_000;
+const directoryFlags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 
 /**
  * Puts the entries of one archive below a directory. Each step on the way to an entry is looked at and must be a real directory, never
  * a symlink, whoever made it; names with `..` are refused; every file is made beside its place under a name of its own and then
- * renamed, so that nothing that was there is ever written into.
+ * renamed, so that nothing that was there is ever written into. Disposal waits for what is still being made.
  */
-export class LocalTree {
+export class LocalTree implements AsyncDisposable {
   readonly #owners: boolean;
   /** The way to the entry before; its first is the target itself. */
   #way: OpenDirectory[];
+  /** What is being made, by path, the oldest first. Nothing is looked at or made twice at a time under one path. */
+  readonly #making = new Map<string, Promise<void>>();
+  /** What directories are to be once nothing more comes into them, by path. */
+  readonly #described = new Map<string, Description & { readonly path: Buffer }>();
+  #failure: { readonly error: unknown } | undefined;
 
   /** @param target an existing directory @param owners whether owners and set-id bits are kept */
   constructor(target: Buffer, owners: boolean) {
     this.#owners = owners;
-    this.#way = [{ path: target, name: "", described: undefined }];
+    this.#way = [{ path: target, name: "", isNew: false }];
   }
 
-  /** @returns false for what cannot be made here: devices and FIFOs */
+  /** @returns false for what cannot be made here: devices and FIFOs @throws also why an entry before could not be made */
   async put(entry: TarEntry): Promise<boolean> {
     const { parent, leaf, path } = await this.#place(entry.name);
     switch (entry.type) {
@@ -51,18 +50,15 @@ export class LocalTree {
         if (leaf !== "") await this.#directory(parent, leaf, entry);
         return true;
       case "file":
-        await replaceBy(path, async (draft) => this.#file(draft, entry));
+        await this.#file(path, entry);
         return true;
       case "symlink":
-        await replaceBy(path, async (draft) => {
-          await symlink(entry.link ?? Buffer.alloc(0), draft);
-          if (this.#owners) await lchown(draft, entry.uid, entry.gid);
-          await lutimes(draft, entry.mtimeMs / 1000, entry.mtimeMs / 1000);
-        });
+        await this.#make(path, async () => this.#symlink(path, entry));
         return true;
       case "link": {
+        await this.#settled();
         const from = await this.#linked(entry);
-        await replaceBy(path, async (draft) => hardLink(from, draft));
+        await this.#make(path, async () => linkAs(from, path));
         return true;
       }
       default:
@@ -72,7 +68,13 @@ export class LocalTree {
 
   /** Everything is there. */
   async end(): Promise<void> {
-    await this.#leave(1);
+    this.#way.length = 1;
+    await this.#describe();
+    await this.#settled();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#making.values());
   }
 
   async #place(name: Buffer): Promise<{ parent: number; leaf: string; path: Buffer }> {
@@ -80,44 +82,61 @@ export class LocalTree {
     const leaf = parts.pop() ?? "";
     let depth = 1;
     while (depth <= parts.length && this.#way[depth]?.name === parts[depth - 1]) depth += 1;
-    if (depth <= parts.length) await this.#leave(depth);
+    if (depth <= parts.length) this.#way.length = depth;
     for (const part of parts.slice(depth - 1)) await this.#enter(part);
     const parent = parts.length;
     return { parent, leaf, path: join(this.#at(parent).path, leaf) };
   }
 
-  async #enter(name: string): Promise<void> {
+  /** @param mode of one that is made */
+  async #enter(name: string, mode?: number): Promise<void> {
     const path = join(this.#at(this.#way.length - 1).path, name);
+    await this.#making.get(keyOf(path));
     const found = await ifThere(path);
-    if (found === undefined) await mkdir(path);
+    if (found === undefined) await mkdir(path, { mode });
     else if (!found.isDirectory()) throw refused(path, "something else than a directory is in the way");
-    this.#way.push({ path, name, described: undefined });
+    this.#way.push({ path, name, isNew: found === undefined });
   }
 
   async #directory(parent: number, leaf: string, entry: TarEntry): Promise<void> {
-    if (this.#way[parent + 1]?.name === leaf) {
-      await this.#leave(parent + 2);
-    } else {
-      await this.#leave(parent + 1);
-      const isNew = (await ifThere(join(this.#at(parent).path, leaf))) === undefined;
-      await this.#enter(leaf);
-      // what was there keeps what it is, unless all is to be reproduced
-      if (!isNew && !this.#owners) return;
+    if (this.#way[parent + 1]?.name !== leaf) {
+      this.#way.length = parent + 1;
+      // until it is described it is nobody else's
+      await this.#enter(leaf, 0o700);
     }
-    this.#at(parent + 1).described = entry;
+    const { path, isNew } = this.#at(parent + 1);
+    // what was there keeps what it is, unless all is to be reproduced
+    if (!isNew && !this.#owners) return;
+    const { mode, uid, gid, mtimeMs } = entry;
+    this.#described.set(keyOf(path), { path, mode, uid, gid, mtimeMs });
+    if (this.#described.size >= maxDescribed) await this.#describe();
   }
 
-  async #file(draft: Buffer, entry: TarEntry): Promise<void> {
-    await using handle = await open(draft, "wx", 0o600);
-    await writeWithHoles(handle, entry.content);
-    await this.#describe(handle, entry);
+  async #file(path: Buffer, entry: TarEntry): Promise<void> {
+    const owners = this.#owners;
+    if (entry.size > smallBytes) {
+      await this.#making.get(keyOf(path));
+      await replaceBy(path, async (draft) => {
+        await using handle = await open(draft, "wx", 0o600);
+        await writeWithHoles(handle, entry.content);
+        await describe(handle.fd, entry, owners);
+      });
+      return;
+    }
+    const content = Buffer.allocUnsafe(entry.size);
+    let filled = 0;
+    for await (const chunk of entry.content) filled += chunk.copy(content, filled);
+    await this.#make(path, async () =>
+      replaceBy(path, async (draft) => writeNew(draft, content, entry, owners)),
+    );
   }
 
-  async #describe(handle: FileHandle, { mode, uid, gid, mtimeMs }: Described): Promise<void> {
-    if (this.#owners) await handle.chown(uid, gid);
-    // after the owner, as changing that takes set-id bits away
-    await handle.chmod(mode & (this.#owners ? 0o7777 : 0o1777));
-    await handle.utimes(mtimeMs / 1000, mtimeMs / 1000);
+  async #symlink(path: Buffer, { link = Buffer.alloc(0), uid, gid, mtimeMs }: TarEntry): Promise<void> {
+    await replaceBy(path, async (draft) => {
+      await symlink(link, draft);
+      if (this.#owners) await lchown(draft, uid, gid);
+      await lutimes(draft, mtimeMs / 1000, mtimeMs / 1000);
+    });
   }
 
   /** The path of the file that an entry is another name of. */
@@ -134,15 +153,38 @@ export class LocalTree {
     return path;
   }
 
-  /** Deeper ones are done. */
-  async #leave(kept: number): Promise<void> {
-    for (let last = this.#way.length; last > kept; last -= 1) {
-      const { path, described } = this.#at(last - 1);
-      this.#way.pop();
-      if (described === undefined) continue;
-      // a directory can be opened for its description; that it is still one was just seen
-      await using handle = await open(path, "r");
-      await this.#describe(handle, described);
+  /** Begins it when there is room. @throws why something before could not be made */
+  async #make(path: Buffer, work: () => Promise<void>): Promise<void> {
+    const key = keyOf(path);
+    await this.#making.get(key);
+    while (this.#making.size >= width) {
+      const [oldest] = this.#making.values();
+      await oldest;
+    }
+    if (this.#failure !== undefined) throw this.#failure.error;
+    const made = work()
+      .catch((error: unknown) => {
+        this.#failure ??= { error };
+      })
+      .finally(() => this.#making.delete(key));
+    this.#making.set(key, made);
+  }
+
+  async #settled(): Promise<void> {
+    await Promise.all(this.#making.values());
+    if (this.#failure !== undefined) throw this.#failure.error;
+  }
+
+  /** Sets what the directories are to be, except of those on the way, where more may come. The deepest first: one may be closed to us then. */
+  async #describe(): Promise<void> {
+    await this.#settled();
+    const onWay = new Set(this.#way.map(({ path }) => keyOf(path)));
+    const ready = [...this.#described].filter(([key]) => !onWay.has(key));
+    for (const [key, { path, ...description }] of ready.toSorted(([a], [b]) => b.length - a.length)) {
+      this.#described.delete(key);
+      // that it is a directory, and its parents too, was seen when it was entered
+      await using handle = await open(path, directoryFlags);
+      await describe(handle.fd, description, this.#owners);
     }
   }
 
@@ -153,17 +195,9 @@ export class LocalTree {
   }
 }
 
-/** Makes something under a name of its own beside `path`, then renames it. Nothing stays when that fails. */
-export async function replaceBy(path: Buffer, make: (draft: Buffer) => Promise<void>): Promise<void> {
-  const directory = path.subarray(0, path.lastIndexOf(0x2f) + 1);
-  const draft = Buffer.concat([directory, Buffer.from(`.dsec-${randomBytes(8).toString("hex")}.tmp`)]);
-  try {
-    await make(draft);
-    await rename(draft, path);
-  } finally {
-    // also after a rename, which does nothing between two names of one file
-    await unlink(draft).catch(() => undefined);
-  }
+/** Bytes in a string. */
+function keyOf(path: Buffer): string {
+  return path.toString("latin1");
 }
 
 /** The names of a path that stays inside, as bytes in strings. */

@@ -34,7 +34,7 @@ beforeEach(async () => {
 });
 
 async function extract(source: AsyncIterable<Buffer>, owners = false): Promise<void> {
-  const tree = new LocalTree(Buffer.from(`${home}/target`), owners);
+  await using tree = new LocalTree(Buffer.from(`${home}/target`), owners);
   for await (const entry of readTar(source)) await tree.put(entry);
   await tree.end();
 }
