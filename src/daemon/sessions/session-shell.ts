@@ -3,7 +3,7 @@ import { DSecError } from "../../protocol/errors.ts";
 import type { Clock } from "../clock.ts";
 import { discard, Exchange, type ExchangeEnd } from "./exchange.ts";
 import type { Env, ExecDefaults } from "../exec/exec-defaults.ts";
-import { abortSignal, type Script, type ShellDriver } from "./shell-driver.ts";
+import { abortSignal, mayEndExecution, type Script, type ShellDriver } from "./shell-driver.ts";
 
 export interface ShellParts {
   readonly clock: Clock;
@@ -38,6 +38,8 @@ export interface BegunCommand {
 type Interruption = "timeout" | "abort";
 
 const sigkill = 9;
+/** Milliseconds in which a shell that may run nothing any more must give up, nevertheless. */
+const doubtfulGraceMs = 1000;
 /** Milliseconds after which what an interrupted command began is killed again; each time twice as many. */
 const firstAgainMs = 50;
 
@@ -179,7 +181,7 @@ export class SessionShell {
   async #ask(text: string, nonce: string): Promise<number | undefined> {
     if (!this.#isAlive) return undefined;
     const exchange = new Exchange(nonce, discard, () => undefined);
-    const disposeGrace = this.#killLater(exchange);
+    const disposeGrace = this.#killLater(exchange, this.#parts.graceMs);
     try {
       const end = await this.#converse(exchange, text);
       return "status" in end ? end.status : undefined;
@@ -203,7 +205,9 @@ export class SessionShell {
     const interrupt = (by: Interruption): void => {
       if (interrupted !== undefined) return;
       interrupted = by;
-      disposeGrace = this.#interrupt(script, exchange);
+      const { graceMs } = this.#parts;
+      const patience = mayEndExecution(command.text) ? Math.min(doubtfulGraceMs, graceMs) : graceMs;
+      disposeGrace = this.#interrupt(script, exchange, patience);
     };
     const onAbort = (): void => interrupt("abort");
     const exchange = new Exchange(nonce, sink, onAbort);
@@ -236,7 +240,7 @@ export class SessionShell {
   }
 
   /** Kills what the command began and makes the shell give up the rest of it; a shell that does not is killed. */
-  #interrupt(script: Script, exchange: Exchange): () => void {
+  #interrupt(script: Script, exchange: Exchange, graceMs: number): () => void {
     this.#exec.signal(sigkill, "begun");
     if (!script.abortable) {
       this.#exec.signal(sigkill, "process");
@@ -246,7 +250,7 @@ export class SessionShell {
     this.#exec.signal(abortSignal, "process");
     if (this.#driver.afterAbort !== "") void this.#exec.write(Buffer.from(this.#driver.afterAbort));
     const disposeRepeat = this.#killAgain(firstAgainMs);
-    const disposeGrace = this.#killLater(exchange);
+    const disposeGrace = this.#killLater(exchange, graceMs);
     return () => {
       disposeRepeat();
       disposeGrace();
@@ -266,8 +270,8 @@ export class SessionShell {
   }
 
   /** Returns its dispose. A marker that stands behind output which nobody reads is not late. */
-  #killLater(exchange: Exchange): () => void {
-    const { clock, graceMs } = this.#parts;
+  #killLater(exchange: Exchange, graceMs: number): () => void {
+    const { clock } = this.#parts;
     let dispose = (): void => undefined;
     const arm = (): void => {
       dispose = clock.after(graceMs, () => {

@@ -46,6 +46,11 @@ export function quoted(text: string): string {
   return `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
+/** Whether a command may have told its shell to run nothing any more (`set -n`): then it meets no trap either. */
+export function mayEndExecution(command: string): boolean {
+  return /\bset\s[^;&|\n]*(?:-[A-Za-z]*n|\bnoexec\b)/.test(command);
+}
+
 /** Variables set for one command alone: put back by the shell itself, with their export mark. `word` quotes. */
 export function withEnv(env: Env, command: string, word = quoted): string {
   const assignments = Object.entries(env).map(([name, value]) => `${name}=${word(value)} `);

@@ -1,5 +1,6 @@
 import { existsSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { mayEndExecution } from "../../../src/daemon/sessions/shell-driver.ts";
 import { isAlive } from "../../agent/process-state.ts";
 import { type SessionFixture, startSessions, testedShells } from "./session-fixture.ts";
 
@@ -116,6 +117,27 @@ describe.each(Object.entries(testedShells))("a timeout in %s", (name, driver) =>
   });
 });
 
+test("a shell that runs nothing any more is killed soon after its command's time", async () => {
+  const driver = testedShells["dash"];
+  if (driver === undefined) throw new Error("no dash");
+  await using fixture = await startSessions({ driver, graceMs: 600_000 });
+  expect(await fixture.run("set -e -n; echo no", { timeoutMs: 1000 })).toMatchObject({
+    stdout: "",
+    exit: { timedOut: true },
+    session: { shell: "restarted" },
+  });
+});
+
+test.each([
+  ["set -n", true],
+  ["cd /; set -euno pipefail", true],
+  ["set -o noexec", true],
+  ["set -e; sort -n", false],
+  ["reset -n", false],
+])("%j may end execution: %j", (command, may) => {
+  expect(mayEndExecution(command)).toBe(may);
+});
+
 test("a shell that does not give up is killed", async () => {
   const driver = testedShells["dash"];
   if (driver === undefined) throw new Error("no dash");
@@ -123,10 +145,5 @@ test("a shell that does not give up is killed", async () => {
   await fixture.run("X=1");
   const run = await fixture.run("trap '' 58; echo begun; while :; do :; done", { expiresAt: "begun\n" });
   expect(run).toMatchObject({ exit: { timedOut: true, code: 137 }, session: { shell: "restarted" } });
-  expect(await fixture.run("set -n; echo no", { timeoutMs: 1000 })).toMatchObject({
-    stdout: "",
-    exit: { timedOut: true },
-    session: { shell: "restarted" },
-  });
   expect((await fixture.run("echo ${X-fresh}")).stdout).toBe("fresh\n");
 });
