@@ -1,4 +1,5 @@
-import { existsSync } from "node:fs";
+import { existsSync, realpathSync } from "node:fs";
+import { basename } from "node:path";
 import { defaultDockerSocket, dockerAnswers } from "./docker-socket.mjs";
 import { findCommand, findStaticBusybox } from "./find-command.mjs";
 
@@ -78,7 +79,11 @@ const TOOLS = [
   {
     name: "losetup",
     purpose: "hard disk limits where the file system has no project quota",
-    present: command("losetup"),
+    present: () => {
+      const path = findCommand("losetup");
+      // busybox's has neither --associated nor --show
+      return path !== undefined && !basename(realpathSync(path)).startsWith("busybox");
+    },
     packages: { apt: "mount", dnf: "util-linux", apk: "losetup" },
   },
   {

@@ -114,10 +114,9 @@ async function endOf(
 
 /** What the exit code alone does not tell. */
 function explain(exit: ExecExit, io: Io): void {
-  if (exit.cause === "oom")
-    note(io, "dsec: the command was killed: the sandbox's memory limit was reached (oom)");
-  if (exit.timedOut) note(io, "dsec: the command was killed: its time was up (timeout)");
-  if (exit.diskFull) note(io, "dsec: the sandbox's disk limit is reached (disk_full)");
+  if (exit.cause === "oom") note(io, "dsec: the command was killed: the sandbox's memory limit was reached");
+  if (exit.timedOut) note(io, "dsec: the command was killed: its time was up");
+  if (exit.diskFull) note(io, "dsec: the sandbox's disk limit is reached");
 }
 
 /** @returns the bytes that came */

@@ -88,16 +88,23 @@ async function askFleet({ io, client }: Context): Promise<NodeReport[] | undefin
 }
 
 async function probeHere({ settings }: Context): Promise<NodeReport[]> {
-  const { instance, runDir } = await settings();
+  const { instance, runDir, dataDir } = await settings();
   const { probeBackends } = await import("../backends/probe-backends.ts");
   const { auditFinding } = await import("../daemon/audit/audit-finding.ts");
+  const { missingPrograms } = await import("../daemon/resources/needed-programs.ts");
+  const missing = await missingPrograms(dataDir);
   const reports = await probeBackends({ instance, runDir }, AbortSignal.timeout(probeMs));
-  return reports.map((report) => ({
-    node: "here",
-    ...report,
-    findings:
-      report.backend === defaultBackend && report.works
-        ? [...report.findings, auditFinding(false)]
-        : report.findings,
-  }));
+  return reports.map((found) => {
+    // what a daemon would learn of its node beside what the backend itself says
+    const report =
+      found.engine === "runc"
+        ? {
+            ...found,
+            works: found.works && missing.length === 0,
+            findings: [...found.findings, ...missing],
+          }
+        : found;
+    const audit = report.backend === defaultBackend && report.works ? [auditFinding(false)] : [];
+    return { node: "here", ...report, findings: [...report.findings, ...audit] };
+  });
 }

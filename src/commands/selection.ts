@@ -32,7 +32,11 @@ export const backendOption = choice(
 
 /** Flags that choose sandboxes by what they are. */
 export const filterOptions = {
-  labels: many("-l, --label <key=value>", "with this label; repeated, all must hold", (given) => given),
+  labels: many(
+    "-l, --label <condition>",
+    "with this label: key, key=value or key!=value; repeated, all must hold",
+    (given) => given,
+  ),
   states: {
     ...many("--state <state>", `in this state: ${Object.keys(states).join("|")}; repeated, any`, parseState),
     choices: Object.keys(states),

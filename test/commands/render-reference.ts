@@ -1,6 +1,8 @@
 import { completionModel, globalOptionModels } from "../../src/commands/completion-model.ts";
 import type { OptionModel, VerbModel } from "../../src/commands/completion-model.ts";
 import { errorTable } from "../../src/protocol/errors.ts";
+import type { ExecExit } from "../../src/protocol/exec.ts";
+import type { EndReason } from "../../src/protocol/sandbox.ts";
 
 /** The command line's reference, docs/cli.md, from the table of verbs and the table of errors. */
 export async function renderReference(): Promise<string> {
@@ -14,6 +16,10 @@ export async function renderReference(): Promise<string> {
     "## Error codes\n",
     errorsIntroduction,
     errorRows(),
+    "## How commands and sandboxes end\n",
+    endsIntroduction,
+    meaningTable("Cause", causes),
+    meaningTable("End reason", endReasons),
   ].join("\n");
 }
 
@@ -59,6 +65,36 @@ XDG_DATA_HOME. Errors in the file are \`config_invalid\`, with line and column.
 
 const errorsIntroduction = `Scripts test the code, never the text. A retry of what is not retryable fails again.
 `;
+
+const endsIntroduction = `An end is no error and has no code. A command's is its exit code and \`cause\`; a sandbox's is its \`endReason\`, which also tells what the
+task did from what the platform did.
+`;
+
+const causes: Readonly<Record<ExecExit["cause"], string>> = {
+  exited: "by itself",
+  signaled: "by a signal; exit code 128 + N",
+  timeout: "killed when the time of `--timeout` was up; exit code 124",
+  oom: "killed because the sandbox's memory limit was reached; exit code 137",
+  killed: "killed by dsec, e.g. with its sandbox or after its client",
+};
+
+const endReasons: Readonly<Record<EndReason, string>> = {
+  stopped: "`dsec stop`, or with the fleet",
+  idle_ttl: "nothing had used it for the time of `--ttl`",
+  max_lifetime: "the time of `--max-lifetime` was up",
+  exited: "the command that it was run for ended",
+  oom: "its memory limit was reached and ended it",
+  disk_full: "its disk was full and ended it",
+  start_failed: "it did not start",
+  evicted: "the node needed the room",
+  node_lost: "its node is gone",
+  agent_lost: "the connection to its agent was lost for good",
+};
+
+function meaningTable(title: string, meanings: Readonly<Record<string, string>>): string {
+  const rows = Object.entries(meanings).map(([name, meaning]) => `| \`${name}\` | ${meaning} |`);
+  return [`| ${title} | |`, "| --- | --- |", ...rows, ""].join("\n");
+}
 
 function sections(verbs: readonly VerbModel[]): string[] {
   let heading = "";

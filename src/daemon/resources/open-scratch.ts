@@ -9,7 +9,7 @@ import type { Scratch } from "./scratch.ts";
 
 export type Finding = BackendReport["findings"][number];
 
-const btrfsMagic = 0x9123_683e;
+export const btrfsMagic = 0x9123_683e;
 
 export interface ScratchOptions {
   readonly dataDir: string;
