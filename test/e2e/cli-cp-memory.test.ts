@@ -1,12 +1,21 @@
-import { execFileSync } from "node:child_process";
-import { createHash, randomFillSync } from "node:crypto";
+import { type ChildProcess, execFileSync } from "node:child_process";
+import { createHash, randomBytes, randomFillSync } from "node:crypto";
+import { once } from "node:events";
 import { closeSync, createReadStream, mkdtempSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { growthOf, memoryOf } from "../bench/support/process-memory.ts";
-import { type Fleet, startFleet } from "./fleet.ts";
+import { freshNetworkRange } from "../setup/network-range.ts";
+import {
+  type CommandResult,
+  type Fleet,
+  machineLayerStore,
+  runDsec,
+  spawnDsec,
+  startFleet,
+} from "./fleet.ts";
 import { sandboxFlags } from "./test-sandbox.ts";
 
 const mebibyte = 1_048_576;
@@ -43,21 +52,23 @@ function agentPid(): number {
   return Number(pid);
 }
 
+type Dsec = (argv: readonly string[]) => Promise<CommandResult>;
+
 async function sha256(path: string): Promise<string> {
   const hash = createHash("sha256");
   for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer);
   return hash.digest("hex");
 }
 
-async function cp(...argv: string[]): Promise<void> {
-  const { code, stderr } = await fleet.dsec(["cp", "-q", ...argv]);
+async function cp(dsec: Dsec, ...argv: string[]): Promise<void> {
+  const { code, stderr } = await dsec(["cp", "-q", ...argv]);
   expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
 }
 
 test("a file of 256 MiB goes both ways through a sandbox of 64 MiB in bounded memory on every hop", async () => {
-  await cp("/etc/hostname", `${id}:/warm`);
-  const up = await growthOf(fleet.pid, async () => cp(join(dir, "big"), `${id}:/big`));
-  const down = await growthOf(fleet.pid, async () => cp(`${id}:/big`, join(dir, "back")));
+  await cp(fleet.dsec, "/etc/hostname", `${id}:/warm`);
+  const up = await growthOf(fleet.pid, async () => cp(fleet.dsec, join(dir, "big"), `${id}:/big`));
+  const down = await growthOf(fleet.pid, async () => cp(fleet.dsec, `${id}:/big`, join(dir, "back")));
   expect(await sha256(join(dir, "back"))).toBe(await sha256(join(dir, "big")));
   // V8 lets garbage buffers lie for a while, but not in proportion to the file
   expect(up).toBeLessThan(200);
@@ -76,4 +87,54 @@ test("a directory that is piped from one sandbox into another never lies anywher
   expect(peak).toBeLessThan(300);
   const sum = await fleet.dsec(["exec", other, "--", "sha256sum", "/big"]);
   expect(sum.stdout.split(" ")[0]).toBe(await sha256(join(dir, "big")));
+});
+
+/** Resolves with a process of the built program when it has said so on stderr. */
+async function started(argv: string[], env: Record<string, string>, words: string): Promise<ChildProcess> {
+  const child = spawnDsec(argv, env);
+  let said = "";
+  for await (const chunk of child.stderr?.iterator({ destroyOnReturn: false }) ?? []) {
+    said += String(chunk);
+    if (said.includes(words)) break;
+  }
+  if (!said.includes(words)) throw new Error(`dsec ${argv.join(" ")} ended: ${said}`);
+  child.stderr?.resume();
+  return child;
+}
+
+test("memory is bounded also where coordinator and daemon are processes of their own", async () => {
+  const home = mkdtempSync("/tmp/dsec-two-");
+  const env = {
+    DSEC_DATA_DIR: join(home, "data"),
+    DSEC_RUN_DIR: join(home, "run"),
+    DSEC_INSTANCE: `t${randomBytes(4).toString("hex")}`,
+    DSEC_CONFIG: join(home, "config.yaml"),
+  };
+  const dsec: Dsec = async (argv) => runDsec(argv, env);
+  const coordinator = await started(["coordinator"], env, "the coordinator listens");
+  const address = `unix:${join(home, "run", "coordinator.sock")}`;
+  const store = ["--layer-store", machineLayerStore, "--network-range", freshNetworkRange()];
+  const daemon = await started(["daemon", "--coordinator", address, ...store], env, "registered");
+  const made = await dsec(["run", "-q", "--memory", "64m", "--disk", "1g", ...sandboxFlags]);
+  expect(made.stderr).toBe("");
+  const there = made.stdout.trim();
+  const growth = async (...argv: string[]): Promise<[coordinator: number, daemon: number]> => {
+    let inner = 0;
+    const outer = await growthOf(coordinator.pid ?? 0, async () => {
+      inner = await growthOf(daemon.pid ?? 0, async () => cp(dsec, ...argv));
+    });
+    return [outer, inner];
+  };
+  await cp(dsec, "/etc/hostname", `${there}:/warm`);
+  const up = await growth(join(dir, "big"), `${there}:/big`);
+  const down = await growth(`${there}:/big`, join(dir, "back"));
+  expect(await sha256(join(dir, "back"))).toBe(await sha256(join(dir, "big")));
+  for (const mebibytes of [...up, ...down]) expect(mebibytes).toBeLessThan(200);
+  await dsec(["rm", there]);
+  for (const running of [daemon, coordinator]) {
+    const ended = once(running, "exit");
+    running.kill("SIGTERM");
+    expect(await ended).toEqual([0, null]);
+  }
+  rmSync(home, { recursive: true });
 });

@@ -11,7 +11,7 @@ import { freshNetworkRange } from "../setup/network-range.ts";
 import { DSecClient } from "../../src/sdk/index.ts";
 
 export const dsecProgram = join(import.meta.dirname, "../../dist/bin/dsec.js");
-const machineLayerStore = process.env["DSEC_TEST_LAYER_STORE"] ?? "/var/lib/dsec/layers";
+export const machineLayerStore = process.env["DSEC_TEST_LAYER_STORE"] ?? "/var/lib/dsec/layers";
 
 /** What a command line did. */
 export interface CommandResult {
