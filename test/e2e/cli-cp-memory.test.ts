@@ -54,6 +54,8 @@ function agentPid(): number {
 
 type Dsec = (argv: readonly string[]) => Promise<CommandResult>;
 
+const here: Dsec = async (argv) => fleet.dsec(argv);
+
 async function sha256(path: string): Promise<string> {
   const hash = createHash("sha256");
   for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer);
@@ -66,9 +68,9 @@ async function cp(dsec: Dsec, ...argv: string[]): Promise<void> {
 }
 
 test("a file of 256 MiB goes both ways through a sandbox of 64 MiB in bounded memory on every hop", async () => {
-  await cp(fleet.dsec, "/etc/hostname", `${id}:/warm`);
-  const up = await growthOf(fleet.pid, async () => cp(fleet.dsec, join(dir, "big"), `${id}:/big`));
-  const down = await growthOf(fleet.pid, async () => cp(fleet.dsec, `${id}:/big`, join(dir, "back")));
+  await cp(here, "/etc/hostname", `${id}:/warm`);
+  const up = await growthOf(fleet.pid, async () => cp(here, join(dir, "big"), `${id}:/big`));
+  const down = await growthOf(fleet.pid, async () => cp(here, `${id}:/big`, join(dir, "back")));
   expect(await sha256(join(dir, "back"))).toBe(await sha256(join(dir, "big")));
   // V8 lets garbage buffers lie for a while, but not in proportion to the file
   expect(up).toBeLessThan(200);
