@@ -1,3 +1,4 @@
+import { rm } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import { Store } from "../../src/scheduler/coordinator/store.ts";
 import { join } from "node:path";
@@ -85,6 +86,32 @@ describe("a sandbox with a named policy", () => {
     expect((await older.networkPolicy()).policy.rules).toEqual([
       { action: "allow", target: { kind: "registry", name: "pypi" } },
     ]);
+  });
+
+  test("of many rules is sent to a node once, and again when the node has forgotten it", async () => {
+    const fleet = await TestFleet.start();
+    const many = { allow: Array.from({ length: 1000 }, (_, n) => `10.1.${n >> 8}.${n & 255}`) };
+    await fleet.client.policies.create("many", many);
+    const networkRules = { pypi: true };
+    const rulesOf = async (spec: Parameters<typeof fleet.create>[0]) => {
+      const sandbox = await fleet.create({ networkPolicy: "many", ...spec });
+      const { policy, digest, origin } = await sandbox.networkPolicy();
+      const last = policy.rules.at(-1)?.target;
+      return { digest, origin, rules: policy.rules.length, last };
+    };
+    const origin = { name: "many", version: 1 };
+    const plain = { rules: 1000, last: { kind: "cidr", cidr: "10.1.3.231" }, origin };
+    const [first, second] = [await rulesOf({}), await rulesOf({})];
+    expect(first).toMatchObject(plain);
+    expect(second).toEqual(first);
+    const joined = await rulesOf({ networkRules });
+    expect(joined).toMatchObject({ rules: 1001, last: { kind: "registry", name: "pypi" }, origin });
+    expect(await rulesOf({ networkRules })).toEqual(joined);
+    await fleet.stopNode("n1");
+    await rm(join(fleet.dir, "n1", "data"), { recursive: true });
+    await fleet.startNode("n1");
+    expect(await rulesOf({ networkRules })).toEqual(joined);
+    expect(await rulesOf({})).toEqual(first);
   });
 
   test("one that is not there is refused, and no sandbox is left", async () => {

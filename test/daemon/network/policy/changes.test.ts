@@ -171,6 +171,28 @@ test("a rule text, a name and an address are judged by the policy where nothing 
   await expect(probe({ host: "pypi.org" })).rejects.toMatchObject({ code: "sandbox_not_running" });
 });
 
+test("a policy that the node has been given before is named by its digest; one that it has not is asked for", async () => {
+  const daemon = await TestDaemon.start();
+  const many = Array.from({ length: 100 }, (_, n) => `+ h${n}.example`);
+  const place = async (more: object) => {
+    const id = daemon.newId();
+    const body = { id, owner: "alice", spec: { backend: "simulated", image: "none" }, ...more };
+    return daemon.http.json<Sandbox>("placeSandbox", { params: { id }, body, idempotent: false });
+  };
+  const { networkPolicy } = await place({ networkPolicy: given(...many) });
+  const { digest } = networkPolicy;
+  const origin = { name: "web", version: 2 };
+  expect((await place({ knownPolicy: { digest, origin } })).networkPolicy).toMatchObject({
+    digest,
+    origin,
+    rules: 100,
+  });
+  const unknown = `sha256:${"0".repeat(64)}`;
+  await expect(place({ knownPolicy: { digest: unknown } })).rejects.toMatchObject({ code: "unknown_policy" });
+  await expect(place({ knownPolicy: { digest: "1" } })).rejects.toMatchObject({ code: "invalid_argument" });
+  expect((await daemon.http.json<{ items: Sandbox[] }>("listSandboxes")).items).toHaveLength(2);
+});
+
 test("10,000 rules are taken with the sandbox and by a change", async () => {
   const daemon = await TestDaemon.start();
   const many = Array.from({ length: 10_000 }, (_, n) => `+ [2001:db8::${n.toString(16)}]:8000-8999/tcp`);
