@@ -254,22 +254,25 @@ export function firewallRules(firewall: Firewall): string {
  * Puts the rules in force, in one transaction. Policies that an earlier daemon has put in force stay: no packet meets the node without
  * rules, and none that is allowed is refused.
  *
- * @throws DSecError `backend_unavailable`
+ * @throws DSecError `config_invalid` where somebody else has a table of that name; `backend_unavailable`
  */
 export async function applyFirewall(firewall: Firewall): Promise<void> {
   const rules = firewallRules(firewall);
   const { table } = firewall;
   try {
-    if (await hasPolicies(table)) {
-      try {
-        await runNft(rules);
-        return;
-      } catch {
-        // The table of another version: what it allowed is refused until the policies are set again.
-      }
+    if (!(await isThere("map", table, firewallSet.outgoing))) {
+      if (await isThere("table", table)) throw foreignTable(table);
+      await runNft(rules);
+      return;
     }
-    await runNft(`add table inet ${table}\ndelete table inet ${table}\n${rules}`);
+    try {
+      await runNft(rules);
+    } catch {
+      // The table of another version: what it allowed is refused until the policies are set again.
+      await runNft(`delete table inet ${table}\n${rules}`);
+    }
   } catch (error) {
+    if (error instanceof DSecError && error.code === "config_invalid") throw error;
     throw new DSecError(
       "backend_unavailable",
       "the rules that keep sandboxes off the network cannot be put in force",
@@ -278,14 +281,21 @@ export async function applyFirewall(firewall: Firewall): Promise<void> {
   }
 }
 
+function foreignTable(table: string): DSecError {
+  return new DSecError(
+    "config_invalid",
+    `the nftables table inet ${table} is none of dsec's, and is left as it is: choose another --instance`,
+  );
+}
+
 /** Removes the table, if it is there. */
 export async function removeFirewall(table: string): Promise<void> {
   await runNft(`add table inet ${table}\ndelete table inet ${table}\n`);
 }
 
-async function hasPolicies(table: string): Promise<boolean> {
+async function isThere(kind: "map" | "table", table: string, ...name: readonly string[]): Promise<boolean> {
   try {
-    await runProgram("nft", ["list", "map", "inet", table, firewallSet.outgoing], { discardOutput: true });
+    await runProgram("nft", ["list", kind, "inet", table, ...name], { discardOutput: true });
     return true;
   } catch (error) {
     if (error instanceof DSecError && error.code === "internal") return false;

@@ -222,6 +222,33 @@ test("a range that the node uses is refused, naming the route", async () => {
   expect(await output("nft", "list", "tables")).not.toContain(node.instance);
 });
 
+test("a table of the instance's name that somebody else has made is refused, and left as it is", async () => {
+  const own = ["inet", node.instance] as const;
+  await output("nft", "add", "table", ...own);
+  cleanup.defer(async () => void (await output("nft", "delete", "table", ...own)));
+  await output("nft", "add", "chain", ...own, "theirs");
+  const before = await output("nft", "list", "table", ...own);
+  await expect(SandboxNetwork.open(options())).rejects.toMatchObject({
+    code: "config_invalid",
+    message: expect.stringContaining(`inet ${node.instance} is none of dsec's`),
+  });
+  expect(await output("nft", "list", "table", ...own)).toBe(before);
+  expect(await tracesOf(node)).toEqual([`table inet ${node.instance}`]);
+});
+
+test("a node without nftables has no network, and is told so; nothing is left", async () => {
+  const module = fileURLToPath(new URL("../../../src/daemon/network/sandbox-network.ts", import.meta.url));
+  const script = `
+    const { SandboxNetwork } = await import(${JSON.stringify(module)});
+    await SandboxNetwork.open(${JSON.stringify(options())}).catch(({ code, cause }) => console.log(code + ": " + cause.message));`;
+  const hidden = `mount --bind /dev/null "$(realpath "$(command -v nft)")" && exec "$@"`;
+  const run = [process.execPath, "--input-type=module", "-e", script];
+  expect(await output("unshare", "--mount", "sh", "-c", hidden, "sh", ...run)).toBe(
+    "backend_unavailable: nft is not installed\n",
+  );
+  expect(await tracesOf(node)).toEqual([]);
+});
+
 test("a range that another instance serves is refused", async () => {
   await openNetwork();
   const second = await temporaryNode();
