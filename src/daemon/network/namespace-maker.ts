@@ -1,5 +1,6 @@
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import { DSecError } from "../../protocol/errors.ts";
+import { endThread, startThread } from "../thread.ts";
 import type { AddressRange } from "./address-range.ts";
 import type { MadeNamespace, NamespacePlan, WorkerAnswer, WorkerRequest } from "./namespace-worker.ts";
 
@@ -20,13 +21,9 @@ export class NamespaceMaker {
   constructor(range: AddressRange, proxyMark: number) {
     this.#range = range;
     this.#proxyMark = proxyMark;
-    // From source it is a .ts file, as built a .js file.
-    const extension = import.meta.url.slice(import.meta.url.lastIndexOf("."));
-    this.#worker = new Worker(new URL(`./namespace-worker${extension}`, import.meta.url), {
+    this.#worker = startThread("./namespace-worker", import.meta.url, {
       name: "namespaces",
-      // Not the main thread's: they may be for its script alone.
-      execArgv: [],
-      resourceLimits: { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 4 },
+      limits: { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 4 },
     });
     this.#worker.on("message", (answer: WorkerAnswer) => this.#pending.shift()?.resolve(answer));
     this.#worker.on("error", (error) => {
@@ -35,7 +32,6 @@ export class NamespaceMaker {
       );
     });
     this.#worker.on("exit", () => this.#end(new DSecError("cancelled", "the network is closed")));
-    this.#worker.unref();
   }
 
   /** Gives the node its address in the range. @throws DSecError `backend_unavailable` */
@@ -64,7 +60,7 @@ export class NamespaceMaker {
   }
 
   async close(): Promise<void> {
-    await this.#worker.terminate();
+    await endThread(this.#worker);
   }
 
   #rangeParts(): { gateway: string; network: string; prefixLength: number; proxyMark: number } {

@@ -54,6 +54,11 @@ export type WorkerRequest =
     }
   | { readonly type: "delete"; readonly links: readonly string[] };
 
+/** Comes last. */
+interface WorkerEnd {
+  readonly type: "close";
+}
+
 interface Failure {
   /** An errno's name. */
   readonly code: string;
@@ -219,7 +224,13 @@ if (parentPort !== null) {
   const port = parentPort;
   const home = openNetworkNamespace();
   const host = openRouteSocket();
-  port.on("message", (request: WorkerRequest) => {
+  port.on("message", (request: WorkerRequest | WorkerEnd) => {
+    if (request.type === "close") {
+      host.close();
+      closeDescriptor(home);
+      port.close();
+      return;
+    }
     let answer: WorkerAnswer;
     try {
       answer = carryOut(home, host, request);

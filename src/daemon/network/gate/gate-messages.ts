@@ -45,5 +45,4 @@ export type GateAnswer =
       readonly result: GateResult;
       readonly failure?: string;
     }
-  | { readonly type: "report"; readonly report: GateReport }
-  | { readonly type: "closed" };
+  | { readonly type: "report"; readonly report: GateReport };

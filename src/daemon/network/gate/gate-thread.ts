@@ -1,6 +1,7 @@
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import { closeDescriptor } from "../../../backends/linux/libc.ts";
 import { DSecError } from "../../../protocol/errors.ts";
+import { endThread, startThread } from "../../thread.ts";
 import type { NetworkProbe, NetworkProbeResult } from "../../../protocol/network-decision.ts";
 import type { CompiledPolicy } from "../policy/compile.ts";
 import type { GateReport } from "./decision-batch.ts";
@@ -20,7 +21,6 @@ export class GateThread {
   /** Those that no sandbox has, the oldest first: the next sandbox of a job wants what the last one had. */
   readonly #unused = new Set<CompiledPolicy>();
   readonly #ready = Promise.withResolvers<void>();
-  readonly #closed = Promise.withResolvers<void>();
   #descriptors: readonly number[] = [];
   #next = 1;
   #ended: DSecError | undefined;
@@ -31,16 +31,11 @@ export class GateThread {
     reported: (report: GateReport) => void,
     ended: (reason: Error) => void,
   ) {
-    // From source it is a .ts file, as built a .js file.
-    const extension = import.meta.url.slice(import.meta.url.lastIndexOf("."));
-    this.#worker = new Worker(new URL(`./gate-worker${extension}`, import.meta.url), {
+    this.#worker = startThread("./gate-worker", import.meta.url, {
       name: "gate",
-      workerData: settings,
-      // Not the main thread's: they may be for its script alone.
-      execArgv: [],
-      resourceLimits: { maxOldGenerationSizeMb: 1024 },
+      data: settings,
+      limits: { maxOldGenerationSizeMb: 1024 },
     });
-    this.#worker.unref();
     this.#ready.promise.catch(() => undefined);
     this.#worker.on("message", (answer: GateAnswer) => {
       if (answer.type === "report") reported(answer.report);
@@ -127,13 +122,8 @@ export class GateThread {
   }
 
   async close(): Promise<void> {
-    if (this.#ended === undefined) {
-      this.#ended = closed();
-      this.#worker.ref();
-      this.#tell({ type: "close" });
-      await this.#closed.promise;
-    }
-    await this.#worker.terminate();
+    this.#ended ??= closed();
+    await endThread(this.#worker);
   }
 
   async #ask(request: WithoutNumber<GateRequest>): Promise<GateResult> {
@@ -167,9 +157,6 @@ export class GateThread {
           this.#ready.resolve();
         }
         return;
-      case "closed":
-        this.#closed.resolve();
-        return;
       case "answer": {
         const pending = this.#pending.get(answer.number);
         this.#pending.delete(answer.number);
@@ -182,7 +169,6 @@ export class GateThread {
   #end(reason: DSecError): void {
     this.#ended ??= reason;
     this.#ready.reject(reason);
-    this.#closed.resolve();
     for (const { reject } of this.#pending.values()) reject(reason);
     this.#pending.clear();
   }

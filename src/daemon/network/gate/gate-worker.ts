@@ -88,10 +88,8 @@ async function serve(port: NonNullable<typeof parentPort>): Promise<void> {
         return;
       case "close":
         clearInterval(reporting);
-        void gate.close().then(() => {
-          tell({ type: "closed" });
-          port.close();
-        });
+        // Of the thread, whatever still waits in it.
+        void gate.close().then(() => process.exit());
         return;
       default: {
         const { number } = message;

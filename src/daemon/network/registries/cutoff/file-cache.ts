@@ -141,11 +141,7 @@ class Download {
     this.done.catch(() => undefined);
   }
 
-  static async begin(
-    path: string,
-    fetch: () => Promise<IncomingMessage>,
-    room: Room,
-  ): Promise<Download> {
+  static async begin(path: string, fetch: () => Promise<IncomingMessage>, room: Room): Promise<Download> {
     const answer = await fetch();
     const handle = await open(path, "wx", 0o600).catch((error: unknown) => {
       answer.destroy();

@@ -69,7 +69,9 @@ async function serve(plan: MirrorPlan): Promise<number> {
 if (parentPort !== null) {
   const port = parentPort;
   let last = Promise.resolve();
-  port.on("message", (request: MirrorRequest) => {
+  port.on("message", (request: MirrorRequest | { readonly type: "close" }) => {
+    // Ends the thread, with all that is on its way.
+    if (request.type === "close") process.exit();
     // One after the other: the answers come in the order of the requests.
     last = last
       .then(async (): Promise<MirrorReply> => {

@@ -1,5 +1,6 @@
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import { DSecError } from "../../../../protocol/errors.ts";
+import { endThread, startThread } from "../../../thread.ts";
 import type { MirrorPlan, MirrorReply, MirrorRequest } from "./mirror-thread.ts";
 
 interface Pending {
@@ -51,7 +52,7 @@ export class Mirrors {
   async close(): Promise<void> {
     const worker = this.#worker;
     this.#worker = undefined;
-    await worker?.terminate();
+    if (worker !== undefined) await endThread(worker);
   }
 
   async #ask(request: MirrorRequest): Promise<MirrorReply> {
@@ -64,13 +65,9 @@ export class Mirrors {
   }
 
   #start(): Worker {
-    // From source it is a .ts file, as built a .js file.
-    const extension = import.meta.url.slice(import.meta.url.lastIndexOf("."));
-    const worker = new Worker(new URL(`./mirror-thread${extension}`, import.meta.url), {
+    const worker = startThread("./mirror-thread", import.meta.url, {
       name: "registry mirrors",
-      // Not the main thread's: they may be for its script alone.
-      execArgv: [],
-      resourceLimits: { maxOldGenerationSizeMb: heapMb },
+      limits: { maxOldGenerationSizeMb: heapMb },
     });
     let failure = new Error("the thread of the registry mirrors ended");
     worker.on("message", (reply: MirrorReply) => this.#pending.shift()?.resolve(reply));
@@ -84,7 +81,6 @@ export class Mirrors {
       this.#worker = undefined;
       this.#lost(failure);
     });
-    worker.unref();
     return worker;
   }
 }
