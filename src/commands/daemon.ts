@@ -32,7 +32,7 @@ export const daemon = defineVerb({
     if (coordinator === undefined)
       throw new DSecError("invalid_argument", "--coordinator says where to register, and is needed");
     const resolved = await settings();
-    await makeDirectories(resolved, options.layerStore);
+    await makeDirectories(resolved);
     const token = resolved.token ?? (await readTokenFile(resolved.tokenFile));
     const tls = await readTls(options);
     expectManyBuffers();

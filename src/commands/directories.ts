@@ -1,5 +1,5 @@
 import { mkdir, stat } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { dirname, join } from "node:path";
 import type { ErrorCode } from "../protocol/errors.ts";
 import { DSecError } from "../protocol/errors.ts";
 import type { Settings } from "../sdk/settings.ts";
@@ -20,10 +20,10 @@ const codes: Readonly<Record<string, ErrorCode>> = {
  * @throws DSecError `invalid_argument` when the run directory's path is too long for sockets (nothing is made then),
  * `config_invalid`, `permission_denied`, `disk_full`
  */
-export async function makeDirectories(
-  { dataDir, runDir }: Pick<Settings, "dataDir" | "runDir">,
-  layerStore?: string,
-): Promise<void> {
+export async function makeDirectories({
+  dataDir,
+  runDir,
+}: Pick<Settings, "dataDir" | "runDir">): Promise<void> {
   const room = maxSocketPathBytes - Buffer.byteLength(join(runDir, "coordinator.sock"));
   if (room < 0)
     throw new DSecError(
@@ -32,9 +32,6 @@ export async function makeDirectories(
     );
   await makeDirectory(dataDir, "data");
   await makeDirectory(runDir, "run");
-  // an object store is the daemon's to mount
-  if (layerStore !== undefined && !layerStore.startsWith("rclone:"))
-    await makeDirectory(resolve(layerStore), "layer store's");
 }
 
 /** Step by step: where nothing can be made (/proc), Node's own recursion tries for ever. */

@@ -3,6 +3,7 @@ import type { NodeLayer } from "../protocol/layer.ts";
 import { formatsFrom } from "./format.ts";
 import { note } from "./io.ts";
 import { layerView } from "./layer-ls.ts";
+import { provenanceOf, type Provenance } from "./layer-provenance.ts";
 import { selectLayers } from "./layer-selection.ts";
 import {
   layerStoreOption,
@@ -26,6 +27,8 @@ interface Use {
 interface InspectedLayer extends ListedLayer {
   /** All its names. */
   readonly references: readonly string[];
+  /** Who published it, when and from what; absent where that was not written down. */
+  readonly provenance?: Provenance;
   /** By the fleet's word; absent where no fleet answers. */
   readonly usedBy?: readonly Use[];
   /** Nodes and builds that keep it from being pruned, by the store's word. */
@@ -41,14 +44,17 @@ const inspectedView: View<InspectedLayer> = {
       value: ({ usedBy = [] }) =>
         usedBy.map(({ node, sandboxes }) => `${node} (${sandboxes.length})`).join(", "),
     },
+    { title: "BY", wide: true, value: ({ provenance }) => provenance?.by ?? "" },
+    { title: "FROM", wide: true, value: ({ provenance }) => provenance?.from ?? "" },
     { title: "LEASED BY", wide: true, value: ({ leasedBy }) => leasedBy.join(", ") },
   ],
 };
 
 export const layerInspect = defineVerb({
   description:
-    "Kind, digests, blobs with their sizes, an image's configuration and source; who uses it: sandboxes by the fleet's word, where one\n" +
-    `answers, nodes also by their leases in the store. ${storeNote}`,
+    "Kind, digests, blobs with their sizes, an image's configuration, source and history; who published it, when and from what; who\n" +
+    "uses it: sandboxes by the fleet's word, where one answers, nodes also by their leases in the store.\n" +
+    storeNote,
   operands: "<layer...>",
   examples: ["dsec layer inspect python:3.12-slim | jq '.[].usedBy'"],
   options: { store: layerStoreOption },
@@ -64,10 +70,12 @@ export const layerInspect = defineVerb({
       try {
         const names = published.filter(({ digest }) => digest === layer.digest);
         const { digests, manifest } = await manifestOf(store, layer.digest);
+        const provenance = await provenanceOf(store, [layer, ...names]);
         rows.push({
           ...(await store.describe(layer)),
           references: names.map(({ reference }) => reference),
           ...manifest,
+          ...provenance,
           ...look(digests),
         });
       } catch (error) {

@@ -7,6 +7,9 @@ import type { View } from "./outcome.ts";
 import { formatSize } from "./size.ts";
 import { defineVerb } from "./verb.ts";
 
+/** Manifests that are read together. */
+const parallel = 16;
+
 export const layerView: View<ListedLayer> = {
   columns: [
     { title: "LAYER", value: ({ reference }) => reference },
@@ -25,16 +28,16 @@ export const layerLs = defineVerb({
   formats: listingFormats,
   run: async (context, options) => {
     const store = await openStore(context, options.store);
-    const rows: ListedLayer[] = [];
+    const { mapBounded } = await import("../daemon/bounded.ts");
     const failures: DSecError[] = [];
-    for (const published of await store.references.list()) {
-      try {
-        rows.push(await store.describe(published));
-      } catch (error) {
+    const rows = await mapBounded(await store.references.list(), parallel, async (published) =>
+      store.describe(published).catch((error: unknown) => {
         if (!(error instanceof DSecError)) throw error;
         failures.push(error);
-      }
-    }
-    return { type: "listing", listing: listingOf(layerView, rows), failures };
+        return undefined;
+      }),
+    );
+    const layers = rows.filter((row) => row !== undefined);
+    return { type: "listing", listing: listingOf(layerView, layers), failures };
   },
 });

@@ -3,6 +3,8 @@ import { selectLayers } from "./layer-selection.ts";
 import { openStore, type LayerStore } from "./open-layer-store.ts";
 import type { Context } from "./verb.ts";
 
+/** Manifests that are read together. */
+const parallel = 16;
 const digest = /^sha256:[0-9a-f]{64}$/;
 
 /**
@@ -31,11 +33,18 @@ export async function namesOfLayers(
     const manifest = await store.read(published);
     return manifest.kind === "image" ? manifest.layers : [published];
   };
-  for (const published of await store.references.list()) {
-    // A layer that cannot be read has a digest at least.
-    const layers = await layersOf(published.digest).catch(() => [published.digest]);
-    for (const layer of layers) names.set(layer, [...(names.get(layer) ?? []), published.reference]);
-  }
+  const { mapBounded } = await import("../daemon/bounded.ts");
+  const known = await mapBounded(
+    await store.references.list(),
+    parallel,
+    async ({ reference, digest: of }) => ({
+      reference,
+      // A layer that cannot be read has a digest at least.
+      layers: await layersOf(of).catch(() => [of]),
+    }),
+  );
+  for (const { reference, layers } of known)
+    for (const layer of layers) names.set(layer, [...(names.get(layer) ?? []), reference]);
   if (given.length === 0) return { names, wanted: undefined };
   const wanted = new Set(given.filter((text) => digest.test(text)));
   const { found, failures } = await selectLayers(

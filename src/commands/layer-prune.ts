@@ -1,8 +1,11 @@
 import { DSecError } from "../protocol/errors.ts";
+import type { NodeLayer } from "../protocol/layer.ts";
 import { parseDuration } from "./duration.ts";
 import { listingFormats } from "./format.ts";
 import { untilInterrupted } from "./interrupt.ts";
 import { note } from "./io.ts";
+import { namesOfLayers } from "./layer-names.ts";
+import { releaseIdleLayers } from "./layer-release.ts";
 import { layerStoreOption, openStore, storeNote } from "./open-layer-store.ts";
 import { flag, value } from "./option.ts";
 import { listingOf } from "./outcome.ts";
@@ -48,7 +51,7 @@ export const layerPrune = defineVerb({
       const store = await openStore(context, options.store);
       const { bytesAside, pruneStore } = await import("../daemon/layers/prune.ts");
       const { grace = usualGraceMs, dryRun } = options;
-      const inUse = await usedByFleet(context);
+      const inUse = await usedByFleet(context, options.store);
       const pruned = await pruneStore(store.paths, { graceMs: grace, dryRun, inUse, signal });
       const freed = pruned
         .filter(({ action }) => action === "freed")
@@ -62,14 +65,26 @@ export const layerPrune = defineVerb({
     }),
 });
 
-/** Layers that the fleet's nodes use: some can only read the store, and leave no word there. None where no fleet answers. */
-async function usedByFleet({ io, client }: Context): Promise<ReadonlySet<string>> {
+/**
+ * Layers that the fleet's nodes use: some can only read the store, and leave no word there. What they only keep for the next sandbox and no
+ * name leads to they let go of. None where no fleet answers.
+ */
+async function usedByFleet(context: Context, directory: string | undefined): Promise<ReadonlySet<string>> {
+  let items: readonly NodeLayer[];
   try {
-    const { items, unreachable = [] } = await (await client()).layers();
-    for (const node of unreachable) note(io, `node ${node} does not answer: what it has leased is kept`);
-    return new Set(items.map(({ digest }) => digest));
+    const list = await (await context.client()).layers();
+    for (const node of list.unreachable ?? [])
+      note(context.io, `node ${node} does not answer: what it has leased is kept`);
+    ({ items } = list);
   } catch (error) {
     if (error instanceof DSecError) return new Set();
     throw error;
   }
+  const { names } = await namesOfLayers(context, directory, []);
+  const idle = items.filter(({ digest, sandboxes }) => sandboxes.length === 0 && !names.has(digest));
+  const digests = new Set(idle.map(({ digest }) => digest));
+  const kept = await releaseIdleLayers(context, [...digests]);
+  return new Set(
+    [...items.filter(({ digest }) => !digests.has(digest)), ...(kept ?? idle)].map(({ digest }) => digest),
+  );
 }

@@ -1,7 +1,5 @@
 import { DSecError } from "../protocol/errors.ts";
-import type { LayerStore } from "./open-layer-store.ts";
-
-type Published = Awaited<ReturnType<LayerStore["references"]["list"]>>[number];
+import type { LayerStore, PublishedLayer } from "./open-layer-store.ts";
 
 /**
  * The layers and images that references name; all where none is given.
@@ -11,11 +9,11 @@ type Published = Awaited<ReturnType<LayerStore["references"]["list"]>>[number];
 export async function selectLayers(
   store: LayerStore,
   references: readonly string[],
-): Promise<{ found: Published[]; failures: DSecError[] }> {
+): Promise<{ found: PublishedLayer[]; failures: DSecError[] }> {
   const { formatReference, parseImageReference } = await import("../daemon/layers/reference.ts");
   const published = await store.references.list();
   if (references.length === 0) return { found: published, failures: [] };
-  const found: Published[] = [];
+  const found: PublishedLayer[] = [];
   const failures: DSecError[] = [];
   for (const reference of references) {
     const { layer, image } = parseImageReference(reference);

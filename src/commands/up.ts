@@ -37,7 +37,7 @@ export const up = defineVerb({
   options: upOptions,
   run: async ({ io, settings }, options) => {
     const resolved = await settings();
-    await makeDirectories(resolved, options.layerStore);
+    await makeDirectories(resolved);
     if (options.detach) {
       const logFile = join(resolved.dataDir, "dsec.log");
       const argv = process.argv.slice(2).filter((argument) => argument !== "-d" && argument !== "--detach");

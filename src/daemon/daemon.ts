@@ -62,7 +62,8 @@ export interface RunningDaemon {
 
 /**
  * Starts the daemon of this node: listens first, takes up the sandboxes of its journal behind.
- * @throws DSecError `config_invalid`, `already_running`, `journal_corrupt`, `address_in_use`, `permission_denied`, `audit_unavailable`
+ * @throws DSecError `config_invalid`, `already_running`, `journal_corrupt`, `address_in_use`, `permission_denied`, `audit_unavailable`,
+ * `layer_store_unavailable` when its directory is not there and no sandbox is on record
  */
 export async function startDaemon(
   input: DaemonOptionsInput,
@@ -123,6 +124,9 @@ export async function startDaemon(
     undo.push(() => daemon.dispose());
     undo.push(registries.onChange(() => daemon.enforcement.registriesChanged()));
     const recover = loadSandboxes(daemon);
+    // Sandboxes of before need their daemon, whatever has become of the store; without any it is better said at once.
+    if (daemon.sandboxes.size === 0 && provisioner?.missingStore !== undefined)
+      throw provisioner.missingStore;
     const server = serve(daemon, options, log);
     undo.push(async () => server.close());
     const address = await server.listen(options.listen, options.tls);

@@ -10,6 +10,8 @@ import type { Finding } from "./resources/open-scratch.ts";
 
 /** What a node prepares whose backends have roots of their own: links, and what may pass them. */
 export class LinkProvisioner implements Provisioner {
+  /** It needs none. */
+  readonly missingStore = undefined;
   readonly #network: Part<Networking>;
 
   private constructor(network: Part<Networking>) {
@@ -69,6 +71,10 @@ export class LinkProvisioner implements Provisioner {
   }
 
   async layers(): Promise<[]> {
+    return [];
+  }
+
+  async releaseLayers(): Promise<[]> {
     return [];
   }
 

@@ -9,6 +9,7 @@ import { DSecError } from "../protocol/errors.ts";
 import type { LayerHeat, NodeLayer } from "../protocol/layer.ts";
 import { ImageConfig } from "./layers/images/image-manifest.ts";
 import { LayerMounts } from "./layers/layer-mounts.ts";
+import { usesOfLayers } from "./layers/layer-uses.ts";
 import { NodeLayers } from "./layers/node-layers.ts";
 import { OverlayRoots } from "./layers/overlay-root.ts";
 import { JoinedRecord } from "./network/joined-links.ts";
@@ -58,6 +59,8 @@ export class LocalProvisioner implements Provisioner {
   readonly #scratch: Part<Scratch>;
   readonly #network: Part<Networking>;
   readonly #findings: readonly Finding[];
+  /** Why there is no layer store where one should be; undefined also where it is there and does not answer. */
+  readonly missingStore: DSecError | undefined;
   /** Layers by id of what is being prepared, is prepared or was adopted, and is not yet released. */
   readonly #held = new Map<string, readonly string[]>();
 
@@ -70,7 +73,9 @@ export class LocalProvisioner implements Provisioner {
       network: Part<Networking>;
     },
     findings: readonly Finding[],
+    missingStore?: DSecError,
   ) {
+    this.missingStore = missingStore;
     this.#store = store;
     this.#layers = parts.layers;
     this.#roots = parts.roots;
@@ -119,7 +124,8 @@ export class LocalProvisioner implements Provisioner {
     if (absence !== undefined) findings.push({ ...findingOf(absence), level: "warning" });
     if ("value" in scratch) findings.push(...scratch.value.findings);
     const opened = "value" in scratch ? { value: scratch.value.scratch } : scratch;
-    return new LocalProvisioner(store, { layers, roots, scratch: opened, network }, findings);
+    const missing = absence?.details?.["missing"] === true ? absence : undefined;
+    return new LocalProvisioner(store, { layers, roots, scratch: opened, network }, findings, missing);
   }
 
   /** What does not hold on this machine, and what mends it. */
@@ -248,19 +254,14 @@ export class LocalProvisioner implements Provisioner {
 
   async layers(heat: boolean): Promise<Omit<NodeLayer, "node">[]> {
     const mounted = "value" in this.#layers ? this.#layers.value.all.map(({ digest }) => digest) : [];
-    const used = new Map(mounted.map((digest) => [digest, new Array<string>()]));
-    for (const [id, layers] of this.#held)
-      for (const digest of layers) used.set(digest, [...(used.get(digest) ?? []), id]);
     const heats = heat ? await this.#store.heats(mounted) : new Map<string, LayerHeat>();
-    return [...new Set([...used.keys(), ...heats.keys()])].map((digest) => {
-      const known = heats.get(digest);
-      return {
-        digest,
-        mounted: mounted.includes(digest),
-        sandboxes: used.get(digest) ?? [],
-        ...(known !== undefined && { heat: known }),
-      };
-    });
+    return usesOfLayers(new Set(mounted), this.#held, heats);
+  }
+
+  async releaseLayers(digests: readonly string[]): Promise<Omit<NodeLayer, "node">[]> {
+    const asked = new Set(digests);
+    if ("value" in this.#layers) await this.#layers.value.drop(asked);
+    return (await this.layers(false)).filter(({ digest }) => asked.has(digest));
   }
 
   async disk(): Promise<{ totalBytes: number; availableBytes: number }> {

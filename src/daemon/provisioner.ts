@@ -71,6 +71,8 @@ export interface Provisioner {
   ): Promise<{ readonly kind: string; readonly name: string }[]>;
   /** Layers that are mounted or in use, with what is known of their heat if that is asked for. */
   layers(heat: boolean): Promise<Omit<NodeLayer, "node">[]>;
+  /** Unmounts those of `digests` that no sandbox uses. @returns the others */
+  releaseLayers(digests: readonly string[]): Promise<Omit<NodeLayer, "node">[]>;
   /** Bytes of the scratch file system. */
   disk(): Promise<{ totalBytes: number; availableBytes: number }>;
   close(): Promise<void>;

@@ -36,3 +36,9 @@ export const NodeLayerList = z.object({
   unreachable: z.array(z.string()).optional(),
 });
 export type NodeLayerList = z.infer<typeof NodeLayerList>;
+
+/** Layers that nodes need not keep mounted for the next sandbox. */
+export const LayerRelease = z.strictObject({
+  digests: z.array(z.string().max(100)).max(4096),
+});
+export type LayerRelease = z.infer<typeof LayerRelease>;

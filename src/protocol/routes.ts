@@ -106,6 +106,8 @@ export const routes = define({
   watch: { method: "GET", path: "/v1/watch", served: "both" },
   /** query heat → NodeLayerList: layers that are in use, or whose heat is known. */
   listLayers: { method: "GET", path: "/v1/layers", served: "both" },
+  /** LayerRelease → NodeLayerList: those of them that are still mounted, being in use. */
+  releaseLayers: { method: "POST", path: "/v1/layers/release", served: "both" },
   /** → NodeStatus. */
   nodeStatus: { method: "GET", path: "/v1/node", served: "daemon" },
   /** → NodeStatus after fresh probes of every backend. */

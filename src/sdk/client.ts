@@ -1,5 +1,5 @@
 import { DSecError } from "../protocol/errors.ts";
-import type { NodeLayerList } from "../protocol/layer.ts";
+import type { LayerRelease, NodeLayerList } from "../protocol/layer.ts";
 import type { NodeList, ServerVersion } from "../protocol/node.ts";
 import { idempotencyHeader } from "../protocol/routes.ts";
 import type {
@@ -168,6 +168,12 @@ export class DSecClient implements AsyncDisposable {
   async layers(options: CallOptions & { readonly heat?: boolean } = {}): Promise<NodeLayerList> {
     const { heat = false, signal } = options;
     return this.#http.json<NodeLayerList>("listLayers", { query: { heat }, signal });
+  }
+
+  /** Lets nodes unmount layers that they only keep for the next sandbox. @returns those of `digests` that are in use */
+  async releaseLayers(digests: readonly string[], options: CallOptions = {}): Promise<NodeLayerList> {
+    const body: LayerRelease = { digests: [...digests] };
+    return this.#http.json<NodeLayerList>("releaseLayers", { body, ...options, idempotent: true });
   }
 
   /** Ends idle sandboxes now. */

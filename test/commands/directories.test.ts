@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
@@ -29,15 +29,6 @@ test.each(["/dev/null", "/dev/null/data", "/proc/dsec", "/proc/dsec/data"])(
     });
   },
 );
-
-test("a layer store where nothing can be made is named", async () => {
-  const dir = await temporary();
-  await writeFile(join(dir, "file"), "");
-  const settings = { dataDir: join(dir, "data"), runDir: join(dir, "run") };
-  await expect(makeDirectories(settings, join(dir, "file"))).rejects.toMatchObject({
-    code: "config_invalid",
-  });
-});
 
 test("a run directory too long for sockets is refused, and nothing is made", async () => {
   const dir = await temporary();

@@ -144,7 +144,6 @@ describe("up and down", () => {
       ["--network-range", "0.0.0.0/0"],
       ["--data-dir", "/dev/null"],
       ["--data-dir", "/proc/dsec"],
-      ["--layer-store", "/proc/dsec"],
       ["--max-sandboxes", "0"],
       ["--name", "Not_A_Label"],
     ]) {
@@ -152,6 +151,32 @@ describe("up and down", () => {
       expect({ code, stdout }).toEqual({ code: 125, stdout: "" });
       expect(stderr).toContain("(config_invalid)");
     }
+  });
+
+  test("a layer store that is not there is refused and not made, unless sandboxes on record need the node", async () => {
+    const store = join(folder, "mnt", "store");
+    const flags = [...range, "--layer-store", store];
+    const refusal = { code: 125, stderr: expect.stringContaining(`${store} is not there`) as string };
+    expect(await dsec("up", "-d", ...flags)).toMatchObject(refusal);
+    const daemon = ["--coordinator", "http://127.0.0.1:1", "--token-file", join(folder, "token")];
+    await writeFile(join(folder, "token"), "a-token-that-is-long-enough");
+    expect(await dsec("daemon", ...daemon, ...flags)).toMatchObject(refusal);
+    expect(await readdir(folder)).not.toContain("mnt");
+    // an unmounted file system leaves an empty directory behind
+    await mkdir(store, { recursive: true });
+    expect(await dsec("up", "-d", ...flags)).toMatchObject({ code: 0 });
+    expect((await dsec("doctor")).stdout).toContain(`${store} holds no layer store`);
+    expect(await dsec("run", "--engine", "runc", "busybox")).toMatchObject({
+      code: 125,
+      stderr: expect.stringContaining("(layer_store_unavailable)") as string,
+    });
+    expect(await readdir(store)).toEqual([]);
+    await dsec("run", "-q", ...simulated);
+    await dsec("down", "--keep");
+    await rm(join(folder, "mnt"), { recursive: true });
+    expect(await dsec("up", "-d", ...flags)).toMatchObject({ code: 0 });
+    expect((await dsec("doctor")).stdout).toContain(`${store} is not there`);
+    expect(await readdir(folder)).not.toContain("mnt");
   });
 
   test("a run directory whose path is too long for sockets is refused, and not made", async () => {

@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { PassThrough } from "node:stream";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { main } from "../../src/commands/main.ts";
-import { busyboxLayer, writeLayout } from "../daemon/layers/images/image-fixture.ts";
+import { busyboxLayer, push, startRegistry, writeLayout } from "../daemon/layers/images/image-fixture.ts";
+import { output } from "../daemon/temporary-node.ts";
 import { type Fleet, startFleet } from "./fleet.ts";
 
 let directory: string;
@@ -16,7 +17,9 @@ beforeAll(async () => {
   directory = await mkdtemp("/tmp/dsec-layers-");
   store = join(directory, "store");
   await mkdir(join(store, "manifests"), { recursive: true });
-  fleet = await startFleet({ flags: ["--layer-store", store] });
+  // where skopeo looks for the node's credentials
+  const env = { REGISTRY_AUTH_FILE: join(directory, "auth.json") };
+  fleet = await startFleet({ flags: ["--layer-store", store], env });
   await layer("build", "busybox:1", "--from", "busybox", "--tag", "latest");
 });
 
@@ -52,11 +55,13 @@ test("versions of a toolkit are listed, and what they take is told apart", async
     ["3", other],
   ])
     await layer("build", `tool:${version}`, "--kind", "toolkit", "--from", tree ?? "");
+  const by = expect.stringContaining("@") as string;
   expect(await json("history", "tool")).toMatchObject([
-    { name: "tool:3", kind: "toolkit" },
-    { name: "tool:2" },
+    { name: "tool:3", kind: "toolkit", provenance: { from: other, by } },
+    { name: "tool:2", provenance: { from: same, by } },
     { name: "tool:1" },
   ]);
+  expect(await json("inspect", "tool:2")).toMatchObject([{ provenance: { from: same, by } }]);
   const usage = (await json("du")) as { reference: string; bytes: number; uniqueBytes: number }[];
   const of = (reference: string) => usage.find((row) => row.reference === reference);
   // one layer of two names: neither's removal alone would free it, but it is stored once
@@ -101,6 +106,26 @@ test("who uses a layer and how much of it was read is asked of the fleet; in use
   expect(await json("prune", "--grace", "0")).toEqual([]);
   expect((await fleet.dsec(["exec", id, "--", "echo", "still here"])).stdout).toBe("still here\n");
   expect((await fleet.dsec(["run", "busybox", "--", "true"])).stderr).toContain("image_not_found");
+  // when the sandbox is gone the node keeps it mounted, but nobody could ask for it any more
+  await fleet.dsec(["rm", id]);
+  expect(await json("prune", "--grace", "0")).toContainEqual(
+    expect.objectContaining({ kind: "manifest", action: "freed" }),
+  );
+  await layer("build", "busybox:1", "--from", "busybox", "--tag", "latest");
+});
+
+test("a layer that a node only keeps mounted for the next sandbox is not in use: its name goes", async () => {
+  await layer("build", "kept:1", "--from", await plant("kept", { kept: "" }), "--kind", "toolkit");
+  const image = ["--toolkit", "kept:1", "busybox"];
+  expect((await fleet.dsec(["run", "--rm", ...image, "--", "ls", "/kept"])).stdout).toBe("/kept\n");
+  expect(await json("heat", "kept:1")).toMatchObject([{ mounted: true, sandboxes: [] }]);
+  const id = (await fleet.dsec(["run", "-d", ...image])).stdout.trim();
+  expect(await fleet.dsec(["layer", "rm", "kept:1", "--layer-store", store])).toMatchObject({
+    code: 125,
+    stderr: expect.stringContaining(id) as string,
+  });
+  await fleet.dsec(["rm", id]);
+  await layer("rm", "kept:1");
 });
 
 test("a store that is away is told as such, and its return is noticed", async () => {
@@ -115,10 +140,48 @@ test("a store that is away is told as such, and its return is noticed", async ()
   });
 });
 
+test("run has an image of a registry by its pull policy: with the node's credentials, once for all who ask; else it says why not", async () => {
+  const hash = await output("perl", "-e", "print crypt('pass', '$2y$05$abcdefghijklmnopqrstuu')");
+  const registry = await startRegistry(`user:${hash}\n`);
+  onTestFinished(() => registry[Symbol.asyncDispose]());
+  const publish = async (content: string) => {
+    const layout = join(directory, "app");
+    await writeLayout(layout, { layers: [await busyboxLayer(), [{ name: "srv/version", content }]] });
+    await push(layout, registry, "app:1", "--dest-creds=user:pass");
+  };
+  const image = `${registry.host}/app:1`;
+  const shown = (...flags: string[]) =>
+    fleet.dsec(["run", "--rm", ...flags, image, "--", "cat", "/srv/version"]);
+  const refused = (code: string) => ({
+    code: 125,
+    stdout: "",
+    stderr: expect.stringContaining(`(${code})`) as string,
+  });
+  await publish("one\n");
+  expect(await shown("--pull", "never")).toMatchObject(refused("image_not_found"));
+  expect(await shown()).toMatchObject(refused("registry_denied"));
+  const auth = Buffer.from("user:pass").toString("base64");
+  await writeFile(join(directory, "auth.json"), JSON.stringify({ auths: { [registry.host]: { auth } } }));
+  const before = registry.log().length;
+  for (const result of await Promise.all([shown(), shown(), shown()]))
+    expect(result).toMatchObject({ code: 0, stdout: "one\n", stderr: "" });
+  // two layers and the configuration
+  expect(registry.log().slice(before).split('"GET /v2/app/blobs/')).toHaveLength(1 + 3);
+  await publish("two\n");
+  expect((await shown()).stdout).toBe("one\n");
+  expect((await shown("--pull", "always")).stdout).toBe("two\n");
+  await registry.stop();
+  expect((await shown()).stdout).toBe("two\n");
+  expect(await shown("--pull", "always")).toMatchObject(refused("registry_unreachable"));
+  expect(await json("history", image)).toMatchObject([
+    { name: `${image} 1/1`, steps: [{ createdBy: "test" }, {}], provenance: { from: `docker://${image}` } },
+  ]);
+});
+
 /** A registry with one image, `app`, whose blobs it holds back until told. */
-async function slowRegistry(): Promise<{ host: string; digest: string; open: () => void }> {
+async function slowRegistry(content = "one\n"): Promise<{ host: string; digest: string; open: () => void }> {
   const layout = join(directory, "layout");
-  const version = [{ name: "srv/version", content: "one\n" }];
+  const version = [{ name: "srv/version", content }];
   const config = { Env: ["COLOR=red"], WorkingDir: "/srv" };
   const { digest } = await writeLayout(layout, { layers: [await busyboxLayer(), version], config });
   const opened = Promise.withResolvers<void>();
@@ -181,6 +244,15 @@ test("on a terminal run says how far the import has got, elsewhere and with -q n
       usedBy: [],
     },
   ]);
+});
+
+test("layer import says on a terminal how far it has got, in a line that is taken away", async () => {
+  const { host, open } = await slowRegistry("new\n");
+  const shown = dsecOn(true, ["layer", "import", `${host}/app:2`, "--layer-store", store]);
+  await expect.poll(() => shown.told.stderr).toContain("fetching ");
+  open();
+  expect(await shown.ended).toBe(0);
+  expect(shown.told.stdout).toBe(`${host}/app:2\n`);
 });
 
 test("a Ctrl-C while the image is being imported ends run, whatever the registry does", async () => {

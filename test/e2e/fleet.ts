@@ -35,6 +35,8 @@ export interface FleetOptions {
   readonly parent?: string;
   /** One that has what is needed; the machine's unless given. */
   readonly layerStore?: string;
+  /** More for the environment of `dsec up`. */
+  readonly env?: Readonly<Record<string, string>>;
 }
 
 export interface Fleet extends AsyncDisposable {
@@ -85,7 +87,8 @@ export async function startFleet(options: FleetOptions = {}): Promise<Fleet> {
     ...(options.flags ?? []),
   ];
   if (options.layerStore === undefined) await addBusybox(env);
-  let up = await startUp(argv, env, dataDir);
+  const upEnv = { ...env, ...options.env };
+  let up = await startUp(argv, upEnv, dataDir);
   const token = (await readFile(join(dataDir, "token"), "utf8")).trim();
   const address = `unix:${join(runDir, "coordinator.sock")}`;
   const fleet: Fleet = {
@@ -108,7 +111,7 @@ export async function startFleet(options: FleetOptions = {}): Promise<Fleet> {
       await ended;
     },
     async restart() {
-      up = await startUp(argv, env, dataDir);
+      up = await startUp(argv, upEnv, dataDir);
     },
     async [Symbol.asyncDispose]() {
       if (up.exitCode === null && up.signalCode === null) {

@@ -9,7 +9,7 @@ export interface NodeRouteParts extends WatchParts {
   readonly status: NodeStatusReader;
   readonly metrics: Metrics;
   /** Undefined where the node has no backend that needs it. */
-  readonly provisioner: Pick<Provisioner, "layers"> | undefined;
+  readonly provisioner: Pick<Provisioner, "layers" | "releaseLayers"> | undefined;
   readonly name: string;
 }
 
@@ -23,6 +23,10 @@ export function serveNode(server: WireServer, parts: NodeRouteParts): void {
   });
   server.handle("listLayers", async ({ query }) => {
     const layers = (await provisioner?.layers(query.heat)) ?? [];
+    return { items: layers.map((layer) => ({ node: name, ...layer })) };
+  });
+  server.handle("releaseLayers", async ({ body }) => {
+    const layers = (await provisioner?.releaseLayers(body.digests)) ?? [];
     return { items: layers.map((layer) => ({ node: name, ...layer })) };
   });
   server.handle("metrics", async () => metrics.render());

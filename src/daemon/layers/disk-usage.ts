@@ -1,6 +1,10 @@
+import { mapBounded } from "../bounded.ts";
 import type { LayerStore } from "./layer-store.ts";
 import { bytesAside, filesOf } from "./prune.ts";
 import type { PublishedReference } from "./references.ts";
+
+/** Manifests that are read together. */
+const parallel = 16;
 
 /** What a layer or image takes of its store. Bytes. */
 export interface LayerDiskUsage {
@@ -26,11 +30,10 @@ export async function storeDiskUsage(store: LayerStore): Promise<StoreDiskUsage>
   const published = await store.references.list();
   const holders = new Map<string, Set<string>>();
   const contents = new Map<string, ReadonlyMap<string, number>>();
-  for (const { digest } of published) {
-    const blobs = contents.get(digest) ?? (await contentOf(store, digest));
-    contents.set(digest, blobs);
+  const digests = [...new Set(published.map(({ digest }) => digest))];
+  await mapBounded(digests, parallel, async (digest) => contents.set(digest, await contentOf(store, digest)));
+  for (const [digest, blobs] of contents)
     for (const blob of blobs.keys()) holders.set(blob, (holders.get(blob) ?? new Set()).add(digest));
-  }
   const layers = listed(published).map(({ reference, digest }) => {
     const blobs = [...(contents.get(digest) ?? [])];
     const unique = blobs.filter(([blob]) => holders.get(blob)?.size === 1);

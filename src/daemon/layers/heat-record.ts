@@ -11,6 +11,9 @@ const Heats = z.record(z.string(), LayerHeat);
 export class HeatRecord {
   readonly #path: string;
   #heats: Map<string, LayerHeat> | undefined;
+  #changed = false;
+  #writing: Promise<void> = Promise.resolve();
+  #next: Promise<void> | undefined;
 
   constructor(path: string) {
     this.#path = path;
@@ -21,7 +24,7 @@ export class HeatRecord {
     return this.#heats;
   }
 
-  /** Adds a look. @returns it with the highest peak so far */
+  /** Adds a look, which is forgotten unless it is saved. @returns it with the highest peak so far */
   async add(digest: string, sample: LayerHeat): Promise<LayerHeat> {
     this.#heats ??= await this.#read();
     const peakBytes = Math.max(sample.peakBytes, this.#heats.get(digest)?.peakBytes ?? 0);
@@ -30,10 +33,27 @@ export class HeatRecord {
     this.#heats.set(digest, heat);
     const [oldest] = this.#heats.keys();
     if (oldest !== undefined && this.#heats.size > mostLayers) this.#heats.delete(oldest);
-    const partial = `${this.#path}.${process.pid}`;
-    await writeFile(partial, JSON.stringify(Object.fromEntries(this.#heats)), { mode: 0o600 });
-    await rename(partial, this.#path);
+    this.#changed = true;
     return heat;
+  }
+
+  /** Writes down what was added. Many that ask at once wait for one write. */
+  async save(): Promise<void> {
+    this.#next ??= this.#writing.then(() => {
+      this.#next = undefined;
+      const written = this.#write();
+      this.#writing = written.catch(() => undefined);
+      return written;
+    });
+    return this.#next;
+  }
+
+  async #write(): Promise<void> {
+    if (!this.#changed) return;
+    this.#changed = false;
+    const partial = `${this.#path}.${process.pid}`;
+    await writeFile(partial, JSON.stringify(Object.fromEntries(this.#heats ?? [])), { mode: 0o600 });
+    await rename(partial, this.#path);
   }
 
   async #read(): Promise<Map<string, LayerHeat>> {

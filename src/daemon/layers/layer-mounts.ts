@@ -1,9 +1,12 @@
 import { mkdir, readdir, rmdir } from "node:fs/promises";
 import { join } from "node:path";
 import { listMounts, unmountIfMounted } from "../../backends/linux/mount.ts";
+import { systemClock, type Clock } from "../clock.ts";
 import type { StoreProcess } from "./store-process.ts";
 import { digestOfName, hexOf } from "./store-paths.ts";
 
+/** Milliseconds for which a mount is taken to be what it was: blobs may be mended, and a mount keeps the files that it was made from. */
+const soundMs = 10_000;
 /** Mounts that nobody uses and that are kept for the next sandbox of that layer. */
 const keptUnused = 32;
 
@@ -11,8 +14,10 @@ interface LayerMount {
   readonly path: string;
   readonly ready: Promise<void>;
   references: number;
-  /** Its files are those of a store that was lost: good for nobody new. */
+  /** Its files are not those of the store any more: good for nobody new. */
   stale: boolean;
+  /** By the clock. */
+  examinedAt: number;
 }
 
 /**
@@ -22,6 +27,7 @@ interface LayerMount {
 export class LayerMounts {
   readonly #store: StoreProcess;
   readonly #directory: string;
+  readonly #clock: Clock;
   /** The unused ones in the order in which they were last used. */
   readonly #mounts = new Map<string, LayerMount>();
   /** On their way out: nobody may mount there yet. */
@@ -29,14 +35,19 @@ export class LayerMounts {
   /** Until the sandboxes of an earlier daemon are counted, nothing is known to be unused. */
   #counted = false;
 
-  private constructor(store: StoreProcess, directory: string) {
+  private constructor(store: StoreProcess, directory: string, clock: Clock) {
     this.#store = store;
     this.#directory = directory;
+    this.#clock = clock;
   }
 
   /** @param directory of the mount points; absolute, without symlinks */
-  static async open(store: StoreProcess, directory: string): Promise<LayerMounts> {
-    const mounts = new LayerMounts(store, directory);
+  static async open(
+    store: StoreProcess,
+    directory: string,
+    clock: Clock = systemClock,
+  ): Promise<LayerMounts> {
+    const mounts = new LayerMounts(store, directory, clock);
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const mounted = new Set(listMounts().map((entry) => entry.target));
     for (const name of await readdir(directory)) {
@@ -44,7 +55,13 @@ export class LayerMounts {
       const digest = digestOfName(name);
       if (!mounted.has(path)) await rmdir(path);
       else if (digest !== undefined)
-        mounts.#mounts.set(digest, { path, ready: Promise.resolve(), references: 0, stale: false });
+        mounts.#mounts.set(digest, {
+          path,
+          ready: Promise.resolve(),
+          references: 0,
+          stale: false,
+          examinedAt: Number.NEGATIVE_INFINITY,
+        });
     }
     return mounts;
   }
@@ -60,6 +77,7 @@ export class LayerMounts {
    * @throws DSecError `layer_corrupt` naming the layer, `layer_store_unavailable`, `backend_unavailable`, `disk_full`
    */
   async acquire(digest: string): Promise<string> {
+    await this.#examine(digest);
     let entry = this.#mounts.get(digest);
     if (entry === undefined || entry.stale) {
       const users = entry?.references ?? 0;
@@ -68,6 +86,7 @@ export class LayerMounts {
         ready: this.#mount(digest, entry !== undefined),
         references: users,
         stale: false,
+        examinedAt: this.#clock.now(),
       };
       this.#mounts.set(digest, entry);
     }
@@ -75,8 +94,11 @@ export class LayerMounts {
     try {
       await entry.ready;
     } catch (error) {
-      // Whoever comes next tries again.
-      if (this.#mounts.get(digest) === entry) this.#mounts.delete(digest);
+      // Whoever comes next tries again; those who have an older mount are still counted.
+      entry.stale = true;
+      const latest = this.#mounts.get(digest);
+      if (latest !== undefined) latest.references -= 1;
+      if (latest?.stale === true && latest.references === 0) this.#mounts.delete(digest);
       throw error;
     }
     return entry.path;
@@ -103,6 +125,14 @@ export class LayerMounts {
     return entry !== undefined;
   }
 
+  /** Unmounts those of `digests` that nobody uses; resolves when they are unmounted. */
+  async drop(digests: ReadonlySet<string>): Promise<void> {
+    if (this.#counted)
+      for (const [digest, entry] of this.#mounts)
+        if (entry.references === 0 && digests.has(digest)) this.#leave(digest, entry);
+    await Promise.all([...digests].map(async (digest) => this.#leaving.get(digest)));
+  }
+
   /** Every sandbox of an earlier daemon has been adopted: what is unused from now on may be unmounted. */
   counted(): void {
     this.#counted = true;
@@ -123,16 +153,29 @@ export class LayerMounts {
 
   #dropUnused(kept: number): void {
     const unused = [...this.#mounts].filter(([, entry]) => entry.references === 0);
-    for (const [digest, entry] of unused.slice(0, Math.max(0, unused.length - kept))) {
-      this.#mounts.delete(digest);
-      const left = entry.ready
-        .catch(() => undefined)
-        .then(async () => this.#unmount(digest, entry.path))
-        .finally(() => {
-          if (this.#leaving.get(digest) === left) this.#leaving.delete(digest);
-        });
-      this.#leaving.set(digest, left);
-    }
+    for (const [digest, entry] of unused.slice(0, Math.max(0, unused.length - kept)))
+      this.#leave(digest, entry);
+  }
+
+  #leave(digest: string, entry: LayerMount): void {
+    this.#mounts.delete(digest);
+    const left = entry.ready
+      .catch(() => undefined)
+      .then(async () => this.#unmount(digest, entry.path))
+      .finally(() => {
+        if (this.#leaving.get(digest) === left) this.#leaving.delete(digest);
+      });
+    this.#leaving.set(digest, left);
+  }
+
+  /** Whoever restores a damaged blob puts another file in its place, which a mount does not see. */
+  async #examine(digest: string): Promise<void> {
+    const entry = this.#mounts.get(digest);
+    const now = this.#clock.now();
+    if (entry === undefined || entry.stale || now - entry.examinedAt < soundMs) return;
+    entry.examinedAt = now;
+    await entry.ready.catch(() => undefined);
+    if (!(await this.#store.call("isSound", digest))) entry.stale = true;
   }
 
   async #unmount(digest: string, path: string): Promise<void> {

@@ -4,6 +4,7 @@ import { isErrno } from "../../backends/linux/libc.ts";
 import { DSecError } from "../../protocol/errors.ts";
 import type { LayerKind } from "../../protocol/sandbox.ts";
 import type { ResolvedImage } from "../provisioner.ts";
+import { mapBounded } from "../bounded.ts";
 import { throwIfCancelled } from "../resources/program.ts";
 import { createDurably, moveDurably } from "./durable-file.ts";
 import { makeErofsImage, type ErofsImage } from "./erofs-image.ts";
@@ -12,6 +13,7 @@ import { digestOfFile, type FileDigest } from "./file-digest.ts";
 import { encodeImage, noConfig, type ImageManifest } from "./images/image-manifest.ts";
 import { leaseForWork, readLeases } from "./leases.ts";
 import { encodeManifest, layerBytes, Manifest, type LayerManifest } from "./manifest.ts";
+import { Provenances, type Origin } from "./provenance.ts";
 import {
   formatReference,
   parseImageReference,
@@ -21,6 +23,7 @@ import {
 import { References, type PublishedReference } from "./references.ts";
 import { sourceOf } from "./sources/source.ts";
 import { StorePaths } from "./store-paths.ts";
+import { requireStore } from "./store-presence.ts";
 import { bringBack } from "./trash.ts";
 import { withWorkDirectory } from "./work-directory.ts";
 import { writeError } from "./write-error.ts";
@@ -59,7 +62,9 @@ export interface ListedLayer extends PublishedReference {
 }
 
 /** Manifests kept in memory: they never change. */
-const cachedManifests = 256;
+const cachedManifests = 4096;
+/** Of them read together. */
+const parallel = 16;
 
 /**
  * The layers of a fleet: a directory on any POSIX file system, written by any number of processes without locks.
@@ -70,6 +75,7 @@ const cachedManifests = 256;
  * tags/<name>/<version>       digest of the layer or image of that reference: made once by link(2), never changed
  * aliases/<name>/<version>    digest; replaced by rename(2). A tag of the same reference goes before it. Imported images
  *                             have their registry's names here, with + for /
+ * provenance/<name>/<version> who published that reference, when and from what
  * leases/<node>/<digest>      what a node uses, see {@link Lease}
  * trash/                      what a prune set aside and will remove
  * tmp/                        work in progress
@@ -81,6 +87,7 @@ export class LayerStore {
   readonly directory: string;
   readonly paths: StorePaths;
   readonly references: References;
+  readonly provenance: Provenances;
   readonly #manifests = new Map<string, Manifest>();
 
   /** Use {@link openLayerStore}. */
@@ -88,6 +95,7 @@ export class LayerStore {
     this.directory = directory;
     this.paths = new StorePaths(directory);
     this.references = new References(this.paths);
+    this.provenance = new Provenances(this.paths);
   }
 
   /**
@@ -159,9 +167,7 @@ export class LayerStore {
 
   /** Every layer and image that has a reference. @throws DSecError `layer_corrupt` */
   async list(): Promise<ListedLayer[]> {
-    const layers: ListedLayer[] = [];
-    for (const published of await this.references.list()) layers.push(await this.describe(published));
-    return layers;
+    return mapBounded(await this.references.list(), parallel, async (published) => this.describe(published));
   }
 
   /** @throws DSecError `layer_corrupt` */
@@ -199,7 +205,7 @@ export class LayerStore {
         const image = await makeErofsImage(root, join(work, "image"), options.signal);
         throwIfCancelled(options.signal);
         const digest = await this.addLayer(spec.kind ?? "base", image, work);
-        const created = await this.references.publish(reference, digest, work);
+        const created = await this.#publish(reference, digest, await source.origin(), work);
         const bytes = await this.#bytesOf(await this.read(digest));
         const built = { reference: formatReference(reference), digest, bytes, created };
         for (const tag of tags) await this.#setAlias(tag, built.digest);
@@ -232,7 +238,7 @@ export class LayerStore {
    * Takes a reference from its layer or image. What nothing leads to any more is removed by the next prune, unless it is in use.
    *
    * @param force also where it is in use: whoever uses it keeps it
-   * @throws DSecError `image_not_found`, `invalid_image_reference`, `conflict` naming who uses it
+   * @throws DSecError `image_not_found`, `invalid_image_reference`, `conflict` naming who uses it, with the digests in `details.layers`
    */
   async remove(reference: string, force = false): Promise<PublishedReference> {
     const { layer, image } = parseImageReference(reference);
@@ -243,6 +249,7 @@ export class LayerStore {
       if (found === undefined) continue;
       const last = published.filter(({ digest }) => digest === found.digest).length === 1;
       if (last && !force) await this.#refuseInUse(found);
+      await this.provenance.remove(candidate);
       await this.references.remove(candidate, found.alias);
       return found;
     }
@@ -253,12 +260,11 @@ export class LayerStore {
     const manifest = await this.read(digest);
     const layers = new Set(manifest.kind === "image" ? manifest.layers : [digest]);
     const leases = await readLeases(this.paths, Date.now());
-    const holders = [
-      ...new Set(leases.filter((lease) => layers.has(lease.digest)).map(({ holder }) => holder)),
-    ];
+    const held = leases.filter((lease) => layers.has(lease.digest));
+    const holders = [...new Set(held.map(({ holder }) => holder))];
     if (holders.length > 0)
       throw new DSecError("conflict", `${reference} is in use by ${holders.join(", ")}`, {
-        details: { holders },
+        details: { holders, layers: [...new Set(held.map((lease) => lease.digest))] },
       });
   }
 
@@ -289,13 +295,24 @@ export class LayerStore {
   ): Promise<BuiltLayer> {
     const digest = await this.#addManifest(encodeImage(manifest), work);
     const bytes = await this.#bytesOf(manifest);
+    const origin = { from: manifest.source.reference, fromDigest: manifest.source.digest };
     if ("own" in name) {
-      const created = await this.references.publish(name.own, digest, work);
+      const created = await this.#publish(name.own, digest, origin, work);
       return { reference: formatReference(name.own), digest, bytes, created };
     }
     const created = (await this.references.find(name.registry)) !== digest;
+    const record = await this.provenance.prepare(name.registry, digest, origin, work);
     await this.#setAlias(name.registry, digest);
+    if (created) await record();
     return { reference: formatReference(name.registry), digest, bytes, created };
+  }
+
+  /** Makes a tag for ever, and writes down where it is from. @returns whether this call made it */
+  async #publish(reference: LayerReference, digest: string, origin: Origin, work: string): Promise<boolean> {
+    const record = await this.provenance.prepare(reference, digest, origin, work);
+    const created = await this.references.publish(reference, digest, work);
+    if (created) await record();
+    return created;
   }
 
   async #addManifest(encoded: Buffer, work: string): Promise<string> {
@@ -359,8 +376,8 @@ export async function openLayerStore(directory: string): Promise<LayerStore> {
  * @throws DSecError `layer_store_unavailable`
  */
 export async function openExistingStore(directory: string): Promise<LayerStore> {
+  await requireStore(directory);
   try {
-    await stat(join(directory, "manifests"));
     return await openLayerStore(directory);
   } catch (cause) {
     throw new DSecError("layer_store_unavailable", `the layer store ${directory} cannot be used`, { cause });

@@ -3,6 +3,7 @@ import { hostname } from "node:os";
 import { join } from "node:path";
 import { DSecError } from "../../protocol/errors.ts";
 import type { LayerHeat } from "../../protocol/layer.ts";
+import { mapBounded } from "../bounded.ts";
 import { systemClock, type Clock } from "../clock.ts";
 import type { ResolvedImage } from "../provisioner.ts";
 import { within } from "../within.ts";
@@ -39,8 +40,13 @@ export function isOwnStore(layerStore: string, dataDir: string): boolean {
 const forgetMs = 2000;
 /** Milliseconds between two signs of life in the store. */
 const refreshMs = 600_000;
-/** Milliseconds that the daemon's start waits for the store. */
-const startMs = 2000;
+/** Milliseconds that the daemon's start waits for the store: for a process to begin, and one look. */
+const startMs = 5000;
+
+/** Milliseconds for looks at mounted layers: those of millions of files take longer than anybody waits. */
+const lookMs = 30_000;
+/** So that one is looked at while the answer about another is on its way. */
+const parallelLooks = 4;
 
 /** The store as this node uses it. */
 export class NodeLayers {
@@ -101,15 +107,20 @@ export class NodeLayers {
     return this.store.call("resolve", reference);
   }
 
-  /** What was seen of layers' heat, by digest. @param mounted are looked at now, one after the other */
+  /** What was seen of layers' heat, by digest. @param mounted are looked at now, as many as there is time for: who was not for longest first */
   async heats(mounted: readonly string[]): Promise<Map<string, LayerHeat>> {
-    const heats = new Map(Object.entries(await this.store.call("heats")));
-    for (const digest of mounted) {
-      // One that was unmounted meanwhile was looked at just before.
-      const seen = await this.store.call("heat", digest).catch(() => undefined);
-      if (seen !== undefined) heats.set(digest, seen);
-    }
-    return heats;
+    const before = await this.store.call("heats");
+    const seenAt = (digest: string): number => before[digest]?.sampledAt ?? 0;
+    const end = this.#clock.now() + lookMs;
+    await mapBounded(
+      mounted.toSorted((a, b) => seenAt(a) - seenAt(b)),
+      parallelLooks,
+      async (digest) => {
+        // One that was unmounted meanwhile was looked at just before.
+        if (this.#clock.now() < end) await this.store.call("heat", digest).catch(() => undefined);
+      },
+    );
+    return new Map(Object.entries(await this.store.call("heats")));
   }
 
   /** @param unused whether no layer is mounted any more */

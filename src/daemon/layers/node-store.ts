@@ -1,4 +1,4 @@
-import { mkdir, rmdir, stat } from "node:fs/promises";
+import { mkdir, rmdir, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
 import { listMounts, mountErofs, unmountIfMounted } from "../../backends/linux/mount.ts";
@@ -9,14 +9,18 @@ import { HeatRecord } from "./heat-record.ts";
 import { measureHeat } from "./layer-heat.ts";
 import { LayerStore, openLayerStore } from "./layer-store.ts";
 import { NodeLeases } from "./leases.ts";
-import type { LayerManifest } from "./manifest.ts";
+import type { Blob, LayerManifest } from "./manifest.ts";
 import { MetadataCache } from "./metadata-cache.ts";
 import type { NodeStoreOptions, StoreOperations } from "./store-operations.ts";
 import { hexOf } from "./store-paths.ts";
+import { requireStore } from "./store-presence.ts";
 import { bringBack } from "./trash.ts";
 
 /** Bytes of metadata kept of layers that are not mounted; it is some half per cent of a layer. */
 const keptMetadataBytes = 4 * 1024 ** 3;
+
+/** Of statfs(2). */
+const fuseType = 0x6573_5546;
 
 /** A node's work with a store. Whatever it calls may block for as long as the store does. */
 export class NodeStore implements StoreOperations {
@@ -27,6 +31,8 @@ export class NodeStore implements StoreOperations {
   #opened: { readonly store: LayerStore; readonly leases: NodeLeases } | undefined;
   /** On their way to being mounted. */
   readonly #arriving = new Set<string>();
+  /** Of mounted layers: which files their blobs are. */
+  readonly #identities = new Map<string, string>();
 
   /** @param onProgress called while a call gets on */
   constructor(options: NodeStoreOptions, onProgress: () => void) {
@@ -53,7 +59,9 @@ export class NodeStore implements StoreOperations {
       try {
         // The lease before the look: a prune looks for leases after it has set aside.
         await leases.add(digest);
-        await this.#mountAt(path, await store.manifest(digest), store);
+        const manifest = await store.manifest(digest);
+        await this.#mountAt(path, manifest, store);
+        this.#identities.set(digest, await identityOf(manifest.data, store));
       } catch (error) {
         await rmdir(path).catch(() => undefined);
         await leases.drop(digest).catch(() => undefined);
@@ -64,11 +72,24 @@ export class NodeStore implements StoreOperations {
     });
   }
 
+  async isSound(digest: string): Promise<boolean> {
+    return this.#withStore(async ({ store }) => {
+      const found = await identityOf((await store.manifest(digest)).data, store);
+      const known = this.#identities.get(digest) ?? found;
+      this.#identities.set(digest, known);
+      return known === found;
+    });
+  }
+
   async unmount(digest: string): Promise<void> {
     const path = this.#path(digest);
     // With the mount its part of the page cache goes.
-    if (await isMountPoint(path)) await this.heat(digest).catch(() => undefined);
+    if (await isMountPoint(path))
+      await this.heat(digest)
+        .then(async () => this.#heats.save())
+        .catch(() => undefined);
     unmountIfMounted(path);
+    this.#identities.delete(digest);
     await rmdir(path).catch(ignoreMissing);
     // Where the store is away the next refresh does it.
     await this.#open()
@@ -93,6 +114,8 @@ export class NodeStore implements StoreOperations {
   }
 
   async heats(): Promise<Readonly<Record<string, LayerHeat>>> {
+    // a full disk is no reason not to tell
+    await this.#heats.save().catch(() => undefined);
     return Object.fromEntries(await this.#heats.all());
   }
 
@@ -149,23 +172,30 @@ export class NodeStore implements StoreOperations {
       const store = create ? await openLayerStore(directory) : new LayerStore(directory);
       this.#opened = { store, leases: await NodeLeases.open(store.paths, owner) };
       return this.#opened;
-    } catch (error) {
-      throw this.#unavailable(error);
+    } catch (cause) {
+      throw new DSecError("layer_store_unavailable", `the layer store ${directory} cannot be opened`, {
+        cause,
+      });
     }
   }
 
   async #check(): Promise<void> {
-    try {
-      await stat(join(this.#options.directory, "manifests"));
-    } catch (error) {
-      throw this.#unavailable(error);
-    }
+    await requireStore(this.#options.directory);
   }
+}
 
-  #unavailable(cause: unknown): DSecError {
-    const { directory } = this.#options;
-    return new DSecError("layer_store_unavailable", `the layer store ${directory} cannot be read`, { cause });
-  }
+/** Tells which files blobs are. In FUSE file systems an inode's number may differ from look to look. */
+async function identityOf(blobs: readonly Blob[], store: LayerStore): Promise<string> {
+  const files = blobs.map(async ({ digest }) => {
+    const path = store.blobPath(digest);
+    const [found, { type }] = await Promise.all([stat(path), statfs(path)]).catch((error: unknown) => {
+      if (isErrno(error, "ENOENT")) return [undefined, { type: 0 }] as const;
+      throw error;
+    });
+    if (found === undefined) return "none";
+    return [type === fuseType ? "" : `${found.dev}:${found.ino}`, found.size, found.mtimeMs].join(" ");
+  });
+  return (await Promise.all(files)).join("\n");
 }
 
 /** Whether something is mounted at `path`; asks neither the store nor the list of all mounts. */

@@ -1,12 +1,16 @@
 import { lstat, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
+import { mapBounded } from "../bounded.ts";
 import { throwIfCancelled } from "../resources/program.ts";
 import { removeSilentNodes } from "./leases.ts";
 import { reachableDigests } from "./reachable.ts";
 import { digestOfName, type StorePaths } from "./store-paths.ts";
 import { bringBack, setAside } from "./trash.ts";
 import { withWorkDirectory } from "./work-directory.ts";
+
+/** Files that are looked at together. */
+const parallel = 16;
 
 export interface PruneOptions {
   /** Milliseconds for which new files are left alone, and for which what is set aside can be had back. */
@@ -83,14 +87,14 @@ export async function filesOf(paths: StorePaths, aside = false): Promise<StoredF
     ["blob", paths.blobs],
   ] as const) {
     const names = await readdir(aside ? paths.aside(folder) : folder).catch(nothingThere);
-    for (const name of names) {
+    const found = await mapBounded(names, parallel, async (name): Promise<StoredFile[]> => {
       const digest = digestOfName(name);
-      if (digest === undefined) continue;
+      if (digest === undefined) return [];
       const path = join(folder, name);
-      const found = await lstat(aside ? paths.aside(path) : path).catch(nothingThere);
-      if (!("mtimeMs" in found)) continue;
-      files.push({ digest, kind, path, bytes: found.size, mtimeMs: found.mtimeMs });
-    }
+      const stats = await lstat(aside ? paths.aside(path) : path).catch(nothingThere);
+      return "mtimeMs" in stats ? [{ digest, kind, path, bytes: stats.size, mtimeMs: stats.mtimeMs }] : [];
+    });
+    files.push(...found.flat());
   }
   return files;
 }

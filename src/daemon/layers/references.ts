@@ -2,9 +2,13 @@ import { mkdir, readdir, readFile, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { isErrno } from "../../backends/linux/libc.ts";
 import { DSecError } from "../../protocol/errors.ts";
+import { mapBounded } from "../bounded.ts";
 import { createDurably, replaceDurably } from "./durable-file.ts";
 import { formatReference, referenceOfFile, type LayerReference } from "./reference.ts";
 import type { StorePaths } from "./store-paths.ts";
+
+/** Files that are looked at together: a store on a network answers several questions in the time of one. */
+const parallel = 16;
 
 /** What a reference stands for. */
 export interface PublishedReference {
@@ -36,17 +40,18 @@ export class References {
     const tags = await this.#listFolder("tags");
     const tagged = new Set(tags.map(formatReference));
     const aliases = await this.#listFolder("aliases");
-    const published: PublishedReference[] = [];
-    for (const reference of [...tags, ...aliases.filter((alias) => !tagged.has(formatReference(alias)))]) {
+    const references = [...tags, ...aliases.filter((alias) => !tagged.has(formatReference(alias)))];
+    const published = await mapBounded(references, parallel, async (reference) => {
       const name = formatReference(reference);
       const alias = !tagged.has(name);
       const path = this.#paths.reference(alias ? "aliases" : "tags", reference);
       const digest = await readDigest(path);
       const found = await stat(path).catch(() => undefined);
-      if (digest === undefined || found === undefined) continue;
-      published.push({ reference: name, digest, publishedAt: found.mtimeMs, alias });
-    }
-    return published.sort((a, b) => (a.reference < b.reference ? -1 : 1));
+      return digest === undefined || found === undefined
+        ? []
+        : [{ reference: name, digest, publishedAt: found.mtimeMs, alias }];
+    });
+    return published.flat().sort((a, b) => (a.reference < b.reference ? -1 : 1));
   }
 
   /**
@@ -83,14 +88,10 @@ export class References {
 
   async #listFolder(folder: "tags" | "aliases"): Promise<LayerReference[]> {
     const parent = join(this.#paths.directory, folder);
-    const references: LayerReference[] = [];
-    for (const name of await readdir(parent)) {
-      for (const version of await readdir(join(parent, name))) {
-        const reference = referenceOfFile(name, version);
-        if (reference !== undefined) references.push(reference);
-      }
-    }
-    return references;
+    const found = await mapBounded(await readdir(parent), parallel, async (name) =>
+      (await readdir(join(parent, name))).map((version) => referenceOfFile(name, version)),
+    );
+    return found.flat().filter((reference) => reference !== undefined);
   }
 }
 

@@ -23,13 +23,15 @@ export interface StoreOperations {
   /** Mounts a layer, unless it is mounted, and leases it. @throws DSecError `layer_corrupt` naming it, `layer_store_unavailable`, `backend_unavailable`, `disk_full` */
   mount(digest: string): Promise<void>;
   unmount(digest: string): Promise<void>;
+  /** Whether a mount was made from the files that the store has now; of one that an earlier process made that is believed once. @throws DSecError `layer_store_unavailable` */
+  isSound(digest: string): Promise<boolean>;
   /** Detaches a mount whose files are lost, and mounts the layer again; sandboxes keep the mount they have. */
   remount(digest: string): Promise<void>;
   /** A sign of life, and the right leases. */
   refresh(): Promise<void>;
   /** Looks at a mounted layer. */
   heat(digest: string): Promise<LayerHeat>;
-  /** What was seen of layers before, by digest. */
+  /** What was seen of layers so far, by digest; it is written down. */
   heats(): Promise<Readonly<Record<string, LayerHeat>>>;
   /** Where no layer is mounted any more: takes the node's leases away. */
   close(): Promise<void>;

@@ -38,7 +38,7 @@ export class StorePaths {
     return join(this.manifests, `${hexOf(digest)}.json`);
   }
 
-  reference(folder: "tags" | "aliases", reference: LayerReference): string {
+  reference(folder: "tags" | "aliases" | "provenance", reference: LayerReference): string {
     return join(this.directory, folder, ...referenceFile(reference));
   }
 

@@ -1,5 +1,6 @@
-import type { NodeLayerList } from "../../protocol/layer.ts";
+import type { LayerRelease, NodeLayerList } from "../../protocol/layer.ts";
 import { askAll } from "./fan-out.ts";
+import type { FleetNode } from "./fleet-node.ts";
 import type { Registry } from "./registry.ts";
 
 /** Milliseconds a node has to look at the layers it uses; a big one takes seconds. */
@@ -12,13 +13,36 @@ export async function listLayers(
   { heat }: { readonly heat: boolean },
   signal: AbortSignal,
 ): Promise<NodeLayerList> {
-  const { answers, unreachable, refusals } = await askAll(registry.all(), async (node) =>
+  return together(registry, (node) =>
     node.client.json<NodeLayerList>("listLayers", {
       query: { heat },
       timeoutMs: node.patience(heat ? heatMs : plainMs),
       signal,
     }),
   );
+}
+
+/** Lets every node unmount those that it does not use. */
+export async function releaseLayers(
+  registry: Registry,
+  body: LayerRelease,
+  signal: AbortSignal,
+): Promise<NodeLayerList> {
+  return together(registry, (node) =>
+    node.client.json<NodeLayerList>("releaseLayers", {
+      body,
+      idempotent: true,
+      timeoutMs: node.patience(plainMs),
+      signal,
+    }),
+  );
+}
+
+async function together(
+  registry: Registry,
+  ask: (node: FleetNode) => Promise<NodeLayerList>,
+): Promise<NodeLayerList> {
+  const { answers, unreachable, refusals } = await askAll(registry.all(), ask);
   const [refused] = refusals;
   if (refused !== undefined) throw refused.error;
   return {

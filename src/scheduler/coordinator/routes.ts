@@ -9,7 +9,7 @@ import type { Creates } from "./creates.ts";
 import { FleetWatch } from "./fleet-watch.ts";
 import { forward } from "./forward.ts";
 import { listSandboxes, reclaim } from "./list.ts";
-import { listLayers } from "./list-layers.ts";
+import { listLayers, releaseLayers } from "./list-layers.ts";
 import { locate } from "./locate.ts";
 import type { Metrics } from "./metrics.ts";
 import type { PortProxy } from "./port-proxy.ts";
@@ -94,6 +94,7 @@ export function serveRoutes(server: WireServer, parts: RouteParts): void {
   server.handle("watch", async ({ query, signal }) => new FleetWatch(registry, query, signal).start());
   server.handle("reclaim", async ({ body, signal }) => reclaim(registry, body, signal));
   server.handle("listLayers", async ({ query, signal }) => listLayers(registry, query, signal));
+  server.handle("releaseLayers", async ({ body, signal }) => releaseLayers(registry, body, signal));
   server.handle("listNodes", async () => ({ items: registry.all().map((node) => node.describe()) }));
   server.handle("doctor", async ({ signal }) => {
     await watcher.examine(signal);

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { ExecList, LogLine } from "../../protocol/exec.ts";
-import { NodeLayerList } from "../../protocol/layer.ts";
+import { LayerRelease, NodeLayerList } from "../../protocol/layer.ts";
 import { NodeName, SandboxId, SandboxRef } from "../../protocol/names.ts";
 import { NodeList, NodeRegistration, NodeStatus, ServerVersion } from "../../protocol/node.ts";
 import { Port, PortToken, PortTokenRequest } from "../../protocol/port.ts";
@@ -224,6 +224,13 @@ export const contracts = define({
   listLayers: {
     summary: "Layers that nodes use or used, who uses them, and how much of them was read",
     query: z.strictObject({ heat: z.boolean().default(false) }),
+    status: 200,
+    answer: "json",
+    schema: NodeLayerList,
+  },
+  releaseLayers: {
+    summary: "Unmount layers that no sandbox uses; answers with those that are in use",
+    body: LayerRelease,
     status: 200,
     answer: "json",
     schema: NodeLayerList,

@@ -1,10 +1,12 @@
-import { truncate, writeFile, mkdir, readFile, stat, readdir } from "node:fs/promises";
+import { truncate, writeFile, mkdir, readFile, rm, stat, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { isMounted, unmountIfMounted } from "../../../src/backends/linux/mount.ts";
 import { openLayerStore, type LayerStore } from "../../../src/daemon/layers/layer-store.ts";
+import { LayerMounts } from "../../../src/daemon/layers/layer-mounts.ts";
+import { ManualClock } from "../manual-clock.ts";
 import { temporaryNode, tracesOf, type TemporaryNode } from "../temporary-node.ts";
-import { openMounts } from "./mounts-fixture.ts";
+import { openMounts, openStoreProcess } from "./mounts-fixture.ts";
 
 let node: TemporaryNode;
 let store: LayerStore;
@@ -63,6 +65,51 @@ test("a layer in use is not unmounted to make room", async () => {
   expect(isMounted(path)).toBe(true);
   await expect.poll(async () => readdir(directory)).toHaveLength(33);
   mounts.release(digest);
+  await mounts.close();
+});
+
+test("a blob that was mended is what new sandboxes get, though the layer was still mounted", async () => {
+  const clock = new ManualClock();
+  const mounts = await LayerMounts.open(openStoreProcess(node, directory), directory, clock);
+  mounts.counted();
+  const text = async () => readFile(join(await mounts.acquire(digest), "file"), "utf8");
+  const original = "content".repeat(10_000);
+  expect(await text()).toBe(original);
+  const [data] = (await store.manifest(digest)).data;
+  const blob = store.blobPath(data?.digest ?? "");
+  // of the same size, so that the two can be told apart
+  const other = (await readFile(blob, "utf8")).replaceAll("content", "mended!");
+  await rm(blob);
+  await writeFile(blob, other);
+  // looked at a moment ago
+  expect(await text()).toBe(original);
+  clock.advance(10_000);
+  expect(await text()).toBe("mended!".repeat(10_000));
+  // a blob that is gone is an error, and those who have the layer stay counted
+  await rm(blob);
+  clock.advance(10_000);
+  await expect(text()).rejects.toMatchObject({ code: "layer_corrupt" });
+  expect(mounts.all).toEqual([{ digest, references: 3 }]);
+  await writeFile(blob, other);
+  expect(await text()).toBe("mended!".repeat(10_000));
+  for (let users = 0; users < 4; users += 1) mounts.release(digest);
+  await mounts.close();
+});
+
+test("what nobody uses is unmounted on request, with its lease; what is in use stays, and both can be had again", async () => {
+  await writeFile(join(node.directory, "tree", "file"), "other");
+  const other = await store.build({ reference: "other:1", from: join(node.directory, "tree") });
+  const mounts = await openMounts(node, directory);
+  const used = await mounts.acquire(digest);
+  const idle = await mounts.acquire(other.digest);
+  mounts.release(other.digest);
+  await expect(store.remove("other:1")).rejects.toMatchObject({ details: { layers: [other.digest] } });
+  await mounts.drop(new Set([digest, other.digest, `sha256:${"0".repeat(64)}`]));
+  expect([isMounted(used), isMounted(idle)]).toEqual([true, false]);
+  expect(mounts.all).toEqual([{ digest, references: 1 }]);
+  await store.remove("other:1");
+  expect(await readFile(join(await mounts.acquire(other.digest), "file"), "utf8")).toBe("other");
+  for (const layer of [digest, other.digest]) mounts.release(layer);
   await mounts.close();
 });
 

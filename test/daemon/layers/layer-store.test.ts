@@ -19,6 +19,7 @@ import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { libcFunction } from "../../../src/backends/linux/libc.ts";
 import { mount, MountFlag, unmountIfMounted } from "../../../src/backends/linux/mount.ts";
+import { digestOf } from "../../../src/daemon/layers/digest.ts";
 import { openLayerStore, type LayerStore } from "../../../src/daemon/layers/layer-store.ts";
 import type { ImageManifest } from "../../../src/daemon/layers/images/image-manifest.ts";
 import { parseImageReference } from "../../../src/daemon/layers/reference.ts";
@@ -216,6 +217,41 @@ test("further names can be moved, but never onto a published reference", async (
     ["app:2", false],
     ["app:latest", true],
   ]);
+});
+
+test("who published a name, when and from what is kept beside the layer, as long as the name", async () => {
+  await writeFile(join(tree, "file"), "one");
+  for (const path of [join(tree, "file"), tree]) await utimes(path, 1, 1);
+  const archive = join(node.directory, "tree.tar");
+  await output("tar", "-C", tree, "-cf", archive, ".");
+  const began = Date.now();
+  const one = await store.build({ reference: "app:1", from: tree });
+  const recorded = await store.provenance.find({ name: "app", version: "1" }, one.digest);
+  expect(recorded).toEqual({
+    schema: 1,
+    digest: one.digest,
+    by: expect.stringMatching(new RegExp(`^.+@${hostname()}$`)) as string,
+    at: expect.any(Number) as number,
+    from: tree,
+    with: expect.stringMatching(/^dsec \d/) as string,
+  });
+  expect(recorded?.at).toBeGreaterThanOrEqual(began);
+  // what is there already keeps its record, and so does a name that other content is refused for
+  await store.build({ reference: "app:1", from: archive });
+  await writeFile(join(tree, "file"), "two");
+  await expect(store.build({ reference: "app:1", from: tree })).rejects.toMatchObject({
+    code: "layer_exists",
+  });
+  expect(await store.provenance.find({ name: "app", version: "1" }, one.digest)).toEqual(recorded);
+  await store.remove("app:1");
+  const again = await store.build({ reference: "app:1", from: archive });
+  expect(again.digest).toBe(one.digest);
+  expect(await store.provenance.find({ name: "app", version: "1" }, one.digest)).toMatchObject({
+    from: archive,
+    fromDigest: digestOf(await readFile(archive)),
+  });
+  await store.remove("app:1");
+  expect(await readdir(join(node.layerStore, "provenance", "app"))).toEqual([]);
 });
 
 test("several processes may publish one reference: the first wins, others with the same content succeed", async () => {

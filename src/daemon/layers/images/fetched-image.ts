@@ -7,7 +7,7 @@ import { digestOf } from "../digest.ts";
 import { formatReference, type LayerReference } from "../reference.ts";
 import type { BlobCache } from "./blob-cache.ts";
 import { imageInvalid } from "./image-error.ts";
-import type { ImageConfig } from "./image-manifest.ts";
+import type { ImageConfig, ImageStep } from "./image-manifest.ts";
 import { describeSource, type ImageSource } from "./image-source.ts";
 import { readLayoutIndex, readOciConfig, readOciReference, type OciManifest } from "./oci.ts";
 import { copyImage, inspectRaw, type RegistryAccess } from "./skopeo.ts";
@@ -18,6 +18,7 @@ export interface FetchedImage {
   /** Of the manifest that the source has. */
   readonly digest: string;
   readonly config: ImageConfig;
+  readonly history: readonly ImageStep[];
   /** From the base upwards. */
   readonly layers: readonly (FetchedLayer & { readonly bytes: number })[];
 }
@@ -90,7 +91,8 @@ export async function fetchImage(
   const found = readOciReference(await readBlob(options.cache, manifestDigest));
   if (found.type === "index") throw imageInvalid("the copied image is a list of images");
   const { config, layers } = found.manifest;
-  const { config: imageConfig, diffIds } = readOciConfig(await readBlob(options.cache, config.digest));
+  const image = readOciConfig(await readBlob(options.cache, config.digest));
+  const { diffIds } = image;
   if (diffIds.length !== layers.length)
     throw imageInvalid(
       `the image's configuration speaks of ${diffIds.length} layers, its manifest of ${layers.length}`,
@@ -101,7 +103,8 @@ export async function fetchImage(
   );
   return {
     digest: pinned?.digest ?? manifestDigest,
-    config: imageConfig,
+    config: image.config,
+    history: image.history,
     layers: layers.map(({ digest, size }, index) => ({
       path: options.cache.path(digest),
       digest,

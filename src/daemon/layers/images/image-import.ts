@@ -12,6 +12,7 @@ import { writeError } from "../write-error.ts";
 import { BlobCache } from "./blob-cache.ts";
 import { Conversions } from "./conversions.ts";
 import { fetchImage, pinReference, type FetchedImage, type PinnedImage } from "./fetched-image.ts";
+import type { ImageStep } from "./image-manifest.ts";
 import { describeSource, imageSourceOf, type ImageSource } from "./image-source.ts";
 import { LayerTree } from "./layer-tree.ts";
 import type { RegistryAccess } from "./skopeo.ts";
@@ -156,7 +157,7 @@ class ImageImport {
     local: string,
   ): Promise<BuiltLayer> {
     return withWorkDirectory(this.#store.paths.temporary, async (work) => {
-      const layers = await this.#convert(image, local, work);
+      const { layers, ends } = await this.#convert(image, local, work);
       throwIfCancelled(this.#options.signal);
       return this.#store.publishImage(
         {
@@ -165,6 +166,7 @@ class ImageImport {
           layers,
           config: image.config,
           source: { reference: describeSource(source), digest: image.digest },
+          ...(image.history.length > 0 && { history: mergedHistory(image.history, ends) }),
         },
         name,
         work,
@@ -172,17 +174,23 @@ class ImageImport {
     });
   }
 
-  /** @returns digests of the layers that the image's own became */
-  async #convert(image: FetchedImage, local: string, work: string): Promise<string[]> {
+  /** @returns digests of the layers that the image's own became, and of each the first of the image's that is not in it */
+  async #convert(
+    image: FetchedImage,
+    local: string,
+    work: string,
+  ): Promise<{ layers: string[]; ends: number[] }> {
     const diffIds = image.layers.map(({ diffId }) => diffId);
     const progress = new UnpackProgress(image, this.#options.onProgress);
     const digests: string[] = [];
+    const ends: number[] = [];
     for (let first = 0; first === 0 || first < image.layers.length;) {
       const known = await this.#conversions.find(diffIds, first, work);
       if (known !== undefined) {
         progress.skip(first, known.count);
         digests.push(known.digest);
         first += known.count;
+        ends.push(first);
         continue;
       }
       const place = String(first);
@@ -197,10 +205,11 @@ class ImageImport {
       const digest = await this.#store.addLayer("base", await makeErofsImage(tree, into, signal), work);
       await this.#conversions.record(diffIds, first, end, digest, work);
       digests.push(digest);
+      ends.push(end);
       first = end;
       if (image.layers.length === 0) break;
     }
-    return digests;
+    return { layers: digests, ends };
   }
 
   /**
@@ -259,6 +268,17 @@ class ImageImport {
       for (const target of mounted.toReversed()) unmountIfMounted(target);
     }
   }
+}
+
+/** Which step went into which of the layers that were merged. */
+function mergedHistory(history: readonly ImageStep[], ends: readonly number[]): ImageStep[] {
+  return history.map((step) => ({
+    ...step,
+    layer: Math.max(
+      0,
+      ends.findIndex((end) => step.layer < end),
+    ),
+  }));
 }
 
 /** Bytes of an image's blobs that have been unpacked, or need not be. */

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { DSecError } from "../../../protocol/errors.ts";
 import { Digest } from "../digest.ts";
-import type { ImageConfig } from "./image-manifest.ts";
+import { longestStep, mostSteps, type ImageConfig, type ImageStep } from "./image-manifest.ts";
 
 const Descriptor = z.object({ mediaType: z.string(), digest: Digest, size: z.int().min(0) });
 
@@ -30,6 +30,17 @@ const Config = z.object({
     })
     .nullish(),
   rootfs: z.object({ diff_ids: z.array(Digest).max(1000) }),
+  // for people: an image is none the worse for a strange one
+  history: z
+    .array(
+      z.object({
+        created: z.string().max(64).nullish(),
+        created_by: z.string().nullish(),
+        empty_layer: z.boolean().nullish(),
+      }),
+    )
+    .nullish()
+    .catch(undefined),
 });
 
 const configTypes = /^application\/vnd\.(?:oci\.image\.config\.v1|docker\.container\.image\.v1)\+json$/;
@@ -74,16 +85,19 @@ export function readLayoutIndex(bytes: Buffer): string {
 export function readOciConfig(bytes: Buffer): {
   readonly config: ImageConfig;
   readonly diffIds: readonly string[];
+  /** By the image's own layers. */
+  readonly history: readonly ImageStep[];
 } {
   const parsed = Config.safeParse(parseJson(bytes));
   if (!parsed.success)
     throw new DSecError("image_invalid", "the image's configuration cannot be read", { cause: parsed.error });
-  const { os = "linux", config, rootfs } = parsed.data;
+  const { os = "linux", config, rootfs, history } = parsed.data;
   if (os !== "linux" && os !== "")
     throw new DSecError("unsupported", `the image is for ${os}, not for linux`);
   const { Env, User, WorkingDir, Entrypoint, Cmd } = config ?? {};
   return {
     diffIds: rootfs.diff_ids,
+    history: stepsOf(history ?? [], rootfs.diff_ids.length),
     config: {
       env: environment(Env ?? []),
       ...(User && { user: User }),
@@ -93,6 +107,21 @@ export function readOciConfig(bytes: Buffer): {
       ...(Cmd?.length && { cmd: Cmd }),
     },
   };
+}
+
+/** None where they are not those of `layers` layers. */
+function stepsOf(history: NonNullable<z.infer<typeof Config>["history"]>, layers: number): ImageStep[] {
+  let made = 0;
+  const steps = history.map(({ created, created_by: by, empty_layer: isEmpty }): ImageStep => {
+    if (isEmpty !== true) made += 1;
+    return {
+      layer: Math.max(0, made - 1),
+      createdBy: (by ?? "").slice(0, longestStep),
+      ...(isEmpty !== true && { files: true }),
+      ...(created && { createdAt: created }),
+    };
+  });
+  return made === layers ? steps.slice(0, mostSteps) : [];
 }
 
 function environment(entries: readonly string[]): Record<string, string> {

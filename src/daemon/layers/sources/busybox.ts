@@ -64,6 +64,7 @@ export const busyboxSource: LayerSource = {
     await setAllTimes(into);
     return into;
   },
+  origin: async () => ({ from: "busybox" }),
 };
 
 /** The same busybox gives the same layer whenever it is built. */

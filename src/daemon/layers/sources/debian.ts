@@ -71,6 +71,7 @@ export function debianSource(suite: string): LayerSource {
       await tidy(into);
       return into;
     },
+    origin: async () => ({ from: `debian:${suite}` }),
   };
 }
 

@@ -1,6 +1,7 @@
 import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
 import { DSecError } from "../../../protocol/errors.ts";
+import type { Origin } from "../provenance.ts";
 import { busyboxSource } from "./busybox.ts";
 import { debianSource } from "./debian.ts";
 import { tarSource } from "./tar.ts";
@@ -18,6 +19,8 @@ export interface LayerSource {
    * @throws DSecError
    */
   prepare(into: string, options: PrepareOptions): Promise<string>;
+  /** What to write down of it. */
+  origin(): Promise<Origin>;
 }
 
 /**
@@ -38,7 +41,7 @@ export async function sourceOf(from: string): Promise<LayerSource> {
       { cause: error },
     );
   });
-  if (found.isDirectory()) return { prepare: async () => path };
+  if (found.isDirectory()) return { prepare: async () => path, origin: async () => ({ from: path }) };
   if (found.isFile()) return tarSource(path);
   throw new DSecError("invalid_argument", `'${from}' is neither a directory nor a tar archive`);
 }

@@ -1,6 +1,7 @@
 import { chmod, mkdir } from "node:fs/promises";
 import { DSecError } from "../../../protocol/errors.ts";
 import { runProgram } from "../../resources/program.ts";
+import { digestOfFile } from "../file-digest.ts";
 import type { LayerSource } from "./source.ts";
 
 /**
@@ -35,6 +36,7 @@ export function tarSource(archive: string): LayerSource {
       }
       return into;
     },
+    origin: async () => ({ from: archive, fromDigest: (await digestOfFile(archive)).digest }),
   };
 }
 

@@ -83,6 +83,8 @@ function padded(data: Buffer): Buffer {
 export interface MadeImage {
   readonly layers: readonly (readonly Member[] | Buffer)[];
   readonly config?: object;
+  /** As in an image's configuration; a step a layer unless given. */
+  readonly history?: readonly object[];
   readonly compression?: "gzip" | "zstd" | "none";
 }
 
@@ -91,7 +93,7 @@ const digestOf = (bytes: Buffer) => `sha256:${createHash("sha256").update(bytes)
 /** Writes an OCI layout with one image. Returns the digests of its manifest and of its layers' blobs. */
 export async function writeLayout(
   directory: string,
-  { layers, config = {}, compression = "gzip" }: MadeImage,
+  { layers, config = {}, history, compression = "gzip" }: MadeImage,
 ): Promise<{ readonly digest: string; readonly blobs: readonly string[] }> {
   await mkdir(join(directory, "blobs/sha256"), { recursive: true });
   const add = async (bytes: Buffer, mediaType: string) => {
@@ -115,7 +117,7 @@ export async function writeLayout(
     os: "linux",
     config,
     rootfs: { type: "layers", diff_ids: archives.map(digestOf) },
-    history: archives.map(() => ({ created_by: "test" })),
+    history: history ?? archives.map(() => ({ created_by: "test" })),
   };
   const configBlob = await add(
     Buffer.from(JSON.stringify(image)),
