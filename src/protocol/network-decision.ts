@@ -37,6 +37,8 @@ export const DecidedBy = z.discriminatedUnion("kind", [
       "address_not_resolved",
       /** Another source address than the sandbox's own. */
       "spoofed_source",
+      /** A packet that says by which way it is to go. */
+      "source_route",
       /** IPv6, which sandboxes do not have. */
       "ipv6",
       /** A packet or message that cannot be read. */

@@ -1,8 +1,8 @@
 /** What network policies cost: changes, rules for a full node, the proxy against a direct connection, a sandbox's share at its creation. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { GatedNetwork, type Guest } from "../daemon/network/gated-network.ts";
-import { Internet } from "../daemon/network/internet.ts";
+import { GatedNetwork } from "../daemon/network/gated-network.ts";
+import type { Guest } from "../daemon/network/guest.ts";
 import { sample } from "./support/measure.ts";
 import { fixed, Report, times } from "./support/report.ts";
 
@@ -16,8 +16,8 @@ const parallel = 256;
 const manyBlocks = Array.from({ length: 10_000 }, (_, n) => `allow 10.${n >> 8}.${n & 255}.0/25`);
 
 const report = new Report("Network policies");
-await using internet = await Internet.start();
-await using network = await GatedNetwork.open(internet);
+await using network = await GatedNetwork.open();
+const { internet } = network;
 await internet.setZone({ [name]: [1] });
 const byAddress = network.policy([`allow ${internet.network}`]);
 const byName = network.policy([`allow ${name}`]);
@@ -145,7 +145,7 @@ async function proxied(): Promise<void> {
     await network.gate.set(guest.id, byAddress);
     const direct = await traffic(scheme);
     await network.gate.set(guest.id, byName);
-    await guest.visitor.try({ kind: "query", server: network.gateway, name });
+    await guest.query(name);
     const through = await traffic(scheme);
     rows.push([`${scheme}, direct`, ...cells(direct), ""]);
     rows.push([

@@ -1,15 +1,19 @@
 import { existsSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { pino } from "pino";
-import { expect, onTestFinished } from "vitest";
+import { expect, onTestFinished, vi } from "vitest";
 import { startDaemon } from "../../src/daemon/daemon.ts";
 import { openLayerStore } from "../../src/daemon/layers/layer-store.ts";
 import type { DaemonOptionsInput } from "../../src/daemon/options.ts";
-import { TestDaemon, testOptions } from "./daemon-fixture.ts";
+import { type AtEnd, TestDaemon, testOptions } from "./daemon-fixture.ts";
 import { temporaryNode, tracesOf } from "./temporary-node.ts";
 
-/** A node of the test with a busybox layer; fails the test if anything of it is left on the machine at the end. */
-export async function containerNode() {
+/**
+ * A node with a busybox layer; it is an error if anything of it is left on the machine at the end.
+ *
+ * @param atEnd of the test, unless it is for more than one
+ */
+export async function containerNode(atEnd: AtEnd = onTestFinished) {
   const node = await temporaryNode();
   const { networkRange, dataDir, runDir, layerStore, instance } = node;
   const options: Partial<DaemonOptionsInput> = {
@@ -20,13 +24,13 @@ export async function containerNode() {
     networkRange,
     backends: ["runc"],
   };
-  onTestFinished(async () => {
+  atEnd(async () => {
     const traces = async (): Promise<string[]> => [
       ...(await tracesOf(node)),
       ...(await cgroupsOf(node.instance)),
     ];
     try {
-      await expect.poll(traces, { timeout: 10_000 }).toEqual([]);
+      await vi.waitFor(async () => expect(await traces()).toEqual([]), { timeout: 10_000 });
     } finally {
       // a test that failed halfway has left sandboxes without a daemon
       if ((await traces()).length > 0) await sweepUp({ ...testOptions(node.directory), ...options });
@@ -38,7 +42,7 @@ export async function containerNode() {
     node,
     /** The first, or the next on the same node. */
     start: async (more: Partial<DaemonOptionsInput> = {}): Promise<TestDaemon> =>
-      TestDaemon.start({ ...options, ...more, dir: node.directory }),
+      TestDaemon.start({ ...options, ...more, dir: node.directory }, {}, atEnd),
   };
 }
 

@@ -22,6 +22,9 @@ export async function temporaryDir(): Promise<string> {
   return dir;
 }
 
+/** Has something done at the end of a test, or of several; what was asked for last comes first. */
+export type AtEnd = (work: () => Promise<void>) => void;
+
 /** A daemon of the test, with what it takes to talk to it through its socket. */
 export class TestDaemon {
   readonly dir: string;
@@ -38,12 +41,13 @@ export class TestDaemon {
   static async start(
     options: Partial<DaemonOptionsInput> & { dir?: string } = {},
     parts: DaemonParts = {},
+    atEnd: AtEnd = onTestFinished,
   ): Promise<TestDaemon> {
     const { dir = await temporaryDir(), ...rest } = options;
     const log = pino({ level: process.env["DSEC_TEST_LOG"] ?? "silent" });
     const input = { ...testOptions(dir), ...rest };
     const daemon = new TestDaemon(dir, await startDaemon(input, { log, ...parts }));
-    onTestFinished(async () => daemon.close());
+    atEnd(async () => daemon.close());
     return daemon;
   }
 

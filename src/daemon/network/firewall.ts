@@ -28,7 +28,12 @@ export interface Firewall {
 export const defaultMaxFlows = 2048;
 
 /** Prefixes of logged packets. */
-export const logPrefix = { refused: "refused", crowded: "crowded", spoofed: "spoofed" } as const;
+export const logPrefix = {
+  refused: "refused",
+  crowded: "crowded",
+  spoofed: "spoofed",
+  routed: "routed",
+} as const;
 
 /** Names of what changes while sandboxes live. */
 export const firewallSet = {
@@ -161,14 +166,16 @@ export function firewallRules(firewall: Firewall): string {
     },
     source: {
       hook: "type filter hook prerouting priority raw; policy accept;",
-      rules: [`iifname ${links} fib saddr . iif oif missing counter jump spoofed`],
-    },
-    spoofed: {
       rules: [
-        `limit rate ${refusals.logged}/second log group ${logGroup} snaplen 64 prefix "${logPrefix.spoofed}"`,
-        "drop",
+        `iifname ${links} fib saddr . iif oif missing counter jump spoofed`,
+        ...["lsrr", "ssrr"].map((route) => `iifname ${links} ip option ${route} exists counter jump routed`),
       ],
     },
+    spoofed: {
+      rules: [`limit rate ${refusals.logged}/second ${logAs(logPrefix.spoofed)}`, "drop"],
+    },
+    // Source routes: the destination is a stop on the way, and the kernel would put the next one in its place after it was judged.
+    routed: { rules: [`${logged} ${logAs(logPrefix.routed)}`, "drop"] },
     outgoing: {
       hook: "type filter hook prerouting priority mangle; policy accept;",
       rules: [

@@ -3,6 +3,7 @@
  * millisecond. Descriptors belong to the process, so the main thread can use what is opened here. It makes synchronous
  * calls only: what Node does on its own must not happen inside a sandbox's namespace.
  */
+import { writeFileSync } from "node:fs";
 import { parentPort } from "node:worker_threads";
 import { closeDescriptor, isErrno } from "../../backends/linux/libc.ts";
 import {
@@ -75,6 +76,7 @@ export interface WorkerAnswer {
 
 const loopback = 1;
 const insideName = "eth0";
+const everyGroup = "0 2147483647";
 const everything = { destination: Buffer.alloc(4), prefixLength: 0 } as const;
 /** Before the main table's. */
 const rulePriority = 213;
@@ -101,6 +103,8 @@ function connect({ home, enter }: Passage, host: NetlinkSocket, plan: NamespaceP
   try {
     const insideIndex = enter(() => {
       inside = openRouteSocket();
+      // The thread's namespace's own. Without raw sockets nothing else sends pings; whether they go out is up to the policy.
+      writeFileSync("/proc/sys/net/ipv4/ping_group_range", everyGroup);
       inside.request(
         newVethPair({ name: insideName, mac: mac.inside }, { name: plan.link, mac: mac.host }, home),
       );

@@ -3,11 +3,12 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import type { NetworkDecision } from "../../../src/protocol/network-decision.ts";
 import { newFlows } from "../../../src/daemon/network/firewall.ts";
 import { ethernet, etherType, ipProtocol, ipv4, macsOf, tcp, tcpFlag, udp } from "./frame.ts";
-import { GatedNetwork, type Guest } from "./gated-network.ts";
-import { Internet } from "./internet.ts";
+import { GatedNetwork } from "./gated-network.ts";
+import type { Guest } from "./guest.ts";
+import type { Internet } from "./internet.ts";
+import { logged, refused } from "./outcomes.ts";
 
 const maxFlows = 128;
 const { perSecond } = newFlows(maxFlows);
@@ -20,8 +21,8 @@ let network: GatedNetwork;
 const cleanup = new AsyncDisposableStack();
 
 beforeAll(async () => {
-  internet = cleanup.use(await Internet.start());
-  network = cleanup.use(await GatedNetwork.open(internet, { maxFlows }));
+  network = cleanup.use(await GatedNetwork.open({ maxFlows }));
+  ({ internet } = network);
 });
 afterAll(() => cleanup.disposeAsync());
 
@@ -34,20 +35,6 @@ function tracked({ address }: Guest): string[] {
 /** Those that have not ended. */
 function open(guest: Guest): string[] {
   return tracked(guest).filter((line) => !/ (?:TIME_WAIT|CLOSE) /.test(line));
-}
-
-async function logged(guest: Guest, decision: Partial<NetworkDecision>): Promise<void> {
-  await vi.waitFor(
-    async () =>
-      expect(await network.decisions(guest)).toContainEqual(
-        expect.objectContaining({ ...decision, ...limited }),
-      ),
-    { timeout: 5000 },
-  );
-}
-
-function echo(guest: Guest, server: number) {
-  return guest.visitor.try({ kind: "tcp", host: internet.address(server), port: 7, send: "hello" });
 }
 
 /** Runs a program inside; what it prints first is awaited. */
@@ -65,16 +52,19 @@ async function runInside(
 
 /** The node and its other sandboxes go on. */
 async function othersGoOn(neighbour: Guest): Promise<void> {
-  expect(await echo(neighbour, 2)).toMatchObject({ text: "hello" });
+  expect(await neighbour.echo(internet.address(2))).toMatchObject({ text: "hello" });
   expect(await internet.answersNode(internet.address(2), "hello")).toBe("hello");
 }
 
 /** From outside, once what was open has ended: as quickly as new connections may begin again. */
 async function recovers(guest: Guest): Promise<void> {
-  await vi.waitFor(async () => expect(await echo(guest, 1)).toMatchObject({ text: "hello" }), {
-    timeout: 15_000,
-    interval: 200,
-  });
+  await vi.waitFor(
+    async () => expect(await guest.echo(internet.address(1))).toMatchObject({ text: "hello" }),
+    {
+      timeout: 15_000,
+      interval: 200,
+    },
+  );
 }
 
 test("connections that are kept open are bounded, however long more are tried, and others go on; it recovers when they end", async () => {
@@ -95,13 +85,19 @@ test("connections that are kept open are bounded, however long more are tried, a
      setTimeout(() => console.log(JSON.stringify({ kept, refused })), 3000);
      setInterval(() => {}, 1000);`,
   );
-  const { kept, refused } = JSON.parse(said) as { kept: number; refused: number };
-  expect(kept).toBe(maxFlows);
-  expect(refused).toBeGreaterThan(2 * perSecond);
+  const tries = JSON.parse(said) as { kept: number; refused: number };
+  expect(tries.kept).toBe(maxFlows);
+  expect(tries.refused).toBeGreaterThan(2 * perSecond);
   expect(open(guest)).toHaveLength(maxFlows);
   await othersGoOn(neighbour);
-  await logged(guest, { stage: "connect", protocol: "tcp", address: internet.address(1), port: 7 });
-  expect((await echo(guest, 1)).error).toMatch(/EHOSTUNREACH|ECONNREFUSED/);
+  await logged(guest, {
+    stage: "connect",
+    protocol: "tcp",
+    address: internet.address(1),
+    port: 7,
+    ...limited,
+  });
+  expect(await guest.echo(internet.address(1))).toEqual(refused);
   child.kill("SIGKILL");
   await recovers(guest);
 });
@@ -126,7 +122,7 @@ test("connections that end at once, and stay in the kernel's table all the same,
   expect(tracked(guest).length).toBeGreaterThanOrEqual(maxFlows / 2);
   expect(tracked(guest).length).toBeLessThanOrEqual(maxFlows + Math.ceil(seconds * perSecond));
   await othersGoOn(neighbour);
-  await logged(guest, { stage: "connect", protocol: "tcp" });
+  await logged(guest, { stage: "connect", protocol: "tcp", ...limited });
   await recovers(guest);
 });
 
@@ -147,7 +143,7 @@ test.each(["half-open connections", "datagrams to any port", "datagrams from any
     });
     const began = performance.now();
     await guest.visitor.try({ kind: "frames", frames });
-    await logged(guest, { stage: "connect", address: internet.address(silent) });
+    await logged(guest, { stage: "connect", address: internet.address(silent), ...limited });
     const seconds = (performance.now() - began) / 1000;
     expect(tracked(guest).length).toBeGreaterThanOrEqual(maxFlows / 2);
     expect(tracked(guest).length).toBeLessThanOrEqual(
@@ -166,7 +162,7 @@ test("what is refused takes no place: after a scan, what is allowed is reached",
     return ethernet(inside, host, etherType.ipv4, packet);
   });
   await guest.visitor.try({ kind: "frames", frames });
-  expect(await echo(guest, 1)).toMatchObject({ text: "hello" });
+  expect(await guest.echo(internet.address(1))).toMatchObject({ text: "hello" });
   expect(tracked(guest).filter((line) => line.includes(` dst=${internet.address(2)} `))).toEqual([]);
 });
 
@@ -187,8 +183,7 @@ test("what the node begins for a sandbox is bounded, too: questions, and connect
   cleanup.defer(() => void server.kill("SIGKILL"));
   await once(server.stdout, "data");
   const guest = await network.enter(network.policy([`allow ${name}:8080`, "allow *.many.example.test"]));
-  const ask = (asked: string) => guest.visitor.try({ kind: "query", server: network.gateway, name: asked });
-  await ask(name);
+  await guest.query(name);
   const { said } = await runInside(
     guest,
     `const { Agent, get } = require("node:http");
@@ -208,10 +203,10 @@ test("what the node begins for a sandbox is bounded, too: questions, and connect
   const sent = JSON.parse(said) as { answered: number; status: number; ports: number };
   expect(sent).toMatchObject({ status: 429, ports: 1 });
   expect(sent.answered).toBeGreaterThanOrEqual(maxFlows / 2);
-  await logged(guest, { stage: "name", name });
+  await logged(guest, { stage: "name", name, ...limited });
   const errors = new Set<string | undefined>();
   for (let asked = 0; asked < maxFlows && !errors.has("ESERVFAIL"); asked += 1)
-    errors.add((await ask(`n${asked}.many.example.test`)).error);
+    errors.add((await guest.query(`n${asked}.many.example.test`)).error);
   expect(errors).toContain("ESERVFAIL");
-  await logged(guest, { stage: "query" });
+  await logged(guest, { stage: "query", ...limited });
 });

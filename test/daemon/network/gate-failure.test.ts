@@ -2,52 +2,42 @@
 import type { Worker } from "node:worker_threads";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { output } from "../temporary-node.ts";
-import { GatedNetwork, type Guest } from "./gated-network.ts";
-import { Internet } from "./internet.ts";
+import { GatedNetwork } from "./gated-network.ts";
+import type { Internet } from "./internet.ts";
+import { answered } from "./outcomes.ts";
 
-let internet: Internet;
 let network: GatedNetwork;
+let internet: Internet;
 /** Of this process, the newest last. */
 const threads: Worker[] = [];
 const note = (thread: Worker) => void threads.push(thread);
 
 beforeAll(async () => {
   process.on("worker", note);
-  internet = await Internet.start();
-  network = await GatedNetwork.open(internet);
+  network = await GatedNetwork.open();
+  ({ internet } = network);
 });
 afterAll(async () => {
   process.off("worker", note);
   await network[Symbol.asyncDispose]();
-  await internet[Symbol.asyncDispose]();
 });
-
-function echo(guest: Guest, server: number) {
-  return guest.visitor.try({ kind: "tcp", host: internet.address(server), port: 7, send: "hello" });
-}
-
-function http(guest: Guest, server: number, host: string) {
-  const send = `GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`;
-  return guest.visitor.try({ kind: "tcp", host: internet.address(server), port: 80, send });
-}
-
-function query(guest: Guest, name: string) {
-  return guest.visitor.try({ kind: "query", server: network.gateway, name });
-}
 
 test("when the thread ends, names are closed at once and addresses stay as they were, until it is back", async () => {
   await internet.setZone({ "a.example.test": [1] });
   const guest = await network.enter(network.policy(["allow a.example.test", `allow ${internet.address(3)}`]));
   await network.gate.reconcile();
-  await query(guest, "a.example.test");
-  expect(await http(guest, 1, "a.example.test")).toMatchObject({ text: expect.stringContaining("200 OK") });
+  await guest.query("a.example.test");
+  expect(await guest.http(1, "a.example.test")).toMatchObject(answered);
   const over = new AbortController();
   const outcomes: unknown[] = [];
   const probing = (async () => {
-    while (!over.signal.aborted) outcomes.push((await echo(guest, 4)).text);
+    while (!over.signal.aborted) outcomes.push((await guest.echo(internet.address(4))).text);
   })();
   await threads.at(-1)?.terminate();
-  const [closed, direct] = await Promise.all([http(guest, 1, "a.example.test"), echo(guest, 3)]);
+  const [closed, direct] = await Promise.all([
+    guest.http(1, "a.example.test"),
+    guest.echo(internet.address(3)),
+  ]);
   // No later than the kernel's answer: what waits for nobody would end with the visitor's patience.
   expect(closed).toMatchObject({
     error: expect.stringMatching(/^(?:EHOSTUNREACH|ECONNREFUSED|ECONNRESET)$/),
@@ -55,10 +45,10 @@ test("when the thread ends, names are closed at once and addresses stay as they 
   expect(direct).toMatchObject({ text: "hello" });
   await vi.waitFor(
     async () =>
-      expect(await query(guest, "a.example.test")).toMatchObject({ addresses: [internet.address(1)] }),
+      expect(await guest.query("a.example.test")).toMatchObject({ addresses: [internet.address(1)] }),
     { timeout: 20_000 },
   );
-  expect(await http(guest, 1, "a.example.test")).toMatchObject({ text: expect.stringContaining("200 OK") });
+  expect(await guest.http(1, "a.example.test")).toMatchObject(answered);
   over.abort();
   await probing;
   expect(outcomes.length).toBeGreaterThan(0);
@@ -78,8 +68,8 @@ test("chains of an earlier daemon that no address leads to are removed by the ne
   const kept = network.policy([`allow ${internet.address(5)}`]);
   for (const { id } of [guest, other]) await network.gate.set(id, kept);
   const before = await chains();
-  await network.reopen(internet, async () => expect(await chains()).toBe(before));
+  await network.reopen(async () => expect(await chains()).toBe(before));
   expect(await chains()).toBeLessThan(before);
-  expect(await echo(guest, 5)).toMatchObject({ text: "hello" });
-  expect(await echo(guest, 3)).toMatchObject({ error: expect.anything() });
+  expect(await guest.echo(internet.address(5))).toMatchObject({ text: "hello" });
+  expect(await guest.echo(internet.address(3))).toMatchObject({ error: expect.anything() });
 });

@@ -1,94 +1,93 @@
 import { networkInterfaces } from "node:os";
-import { parseRule } from "../../../src/protocol/network-rule-text.ts";
 import type { NetworkDecision } from "../../../src/protocol/network-decision.ts";
 import { type CompiledPolicy, compilePolicy } from "../../../src/daemon/network/policy/compile.ts";
 import { protectedRanges } from "../../../src/daemon/network/policy/protected-ranges.ts";
 import { SandboxGate } from "../../../src/daemon/network/sandbox-gate.ts";
 import { SandboxNetwork } from "../../../src/daemon/network/sandbox-network.ts";
 import { temporaryNode, type TemporaryNode } from "../temporary-node.ts";
-import type { Internet } from "./internet.ts";
+import { Guest, policyOf } from "./guest.ts";
+import { Internet } from "./internet.ts";
+import { buildProbe, inNamespace } from "./probe.ts";
 import { Visitor } from "./visitor.ts";
 
 const never = new AbortController().signal;
 
-/** Somebody in a sandbox's place. */
-export interface Guest {
-  readonly id: string;
-  readonly address: string;
-  readonly link: string;
-  readonly netnsPath: string;
-  readonly visitor: Visitor;
+interface Parts {
+  readonly internet: Internet;
+  readonly node: TemporaryNode;
+  readonly network: SandboxNetwork;
+  readonly gate: SandboxGate;
+  /** Why the gate's thread has ended, each time. */
+  readonly interruptions: Error[];
+  readonly program: string;
+  readonly limit: { readonly maxFlows?: number };
 }
 
-/** The network of a node, with the gate that guards it, and sandboxes that are network namespaces only. */
+/**
+ * An internet, and the network of a node with the gate that guards it. Its sandboxes are network namespaces only: for what is the
+ * same for every engine, and for parts that no sandbox sees.
+ */
 export class GatedNetwork implements AsyncDisposable {
+  readonly internet: Internet;
   readonly node: TemporaryNode;
   readonly network: SandboxNetwork;
   /** The one that is open. */
   gate: SandboxGate;
   readonly gateway: string;
-  readonly #scope: AsyncDisposableStack;
-  readonly #maxFlows: number | undefined;
   /** Why the gate's thread has ended, each time. */
   readonly interruptions: Error[];
+  readonly #program: string;
+  readonly #limit: Parts["limit"];
+  readonly #scope: AsyncDisposableStack;
   #guests = 0;
 
-  private constructor(
-    node: TemporaryNode,
-    network: SandboxNetwork,
-    gate: SandboxGate,
-    interruptions: Error[],
-    scope: AsyncDisposableStack,
-    maxFlows: number | undefined,
-  ) {
-    this.node = node;
-    this.network = network;
-    this.gate = gate;
-    this.gateway = network.firewall.gateway;
-    this.interruptions = interruptions;
+  private constructor(parts: Parts, scope: AsyncDisposableStack) {
+    this.internet = parts.internet;
+    this.node = parts.node;
+    this.network = parts.network;
+    this.gate = parts.gate;
+    this.gateway = parts.network.firewall.gateway;
+    this.interruptions = parts.interruptions;
+    this.#program = parts.program;
+    this.#limit = parts.limit;
     this.#scope = scope;
-    this.#maxFlows = maxFlows;
   }
 
-  static async open(internet: Internet, { maxFlows }: { maxFlows?: number } = {}): Promise<GatedNetwork> {
+  static async open(limit: Parts["limit"] = {}): Promise<GatedNetwork> {
     await using scope = new AsyncDisposableStack();
+    const internet = scope.use(await Internet.start());
+    const program = await buildProbe(scope);
     const node = scope.use(await temporaryNode());
     const { runDir, instance, networkRange: range } = node;
-    const limit = maxFlows === undefined ? {} : { maxFlows };
     const network = await SandboxNetwork.open({ runDir, instance, range, ...limit });
     scope.defer(() => network.close({ everything: true }));
     const interruptions: Error[] = [];
     const gate = await openGate(network, internet, interruptions);
-    const gated = new GatedNetwork(node, network, gate, interruptions, scope.move(), maxFlows);
+    const parts = { internet, node, network, gate, interruptions, program, limit };
+    const gated = new GatedNetwork(parts, scope.move());
     gated.#scope.defer(() => gated.gate.close());
     return gated;
   }
 
   /** As a daemon that ends and one that begins: `work` is done in between. */
-  async reopen(internet: Internet, work: () => Promise<void>): Promise<void> {
+  async reopen(work: () => Promise<void>): Promise<void> {
     await this.gate.close();
     const { runDir, instance, networkRange: range } = this.node;
     await work();
-    const limit = this.#maxFlows === undefined ? {} : { maxFlows: this.#maxFlows };
-    const again = await SandboxNetwork.open({ runDir, instance, range, ...limit });
+    const again = await SandboxNetwork.open({ runDir, instance, range, ...this.#limit });
     await again.close({ everything: false });
-    this.gate = await openGate(this.network, internet, this.interruptions);
+    this.gate = await openGate(this.network, this.internet, this.interruptions);
   }
 
   /** `allow example.test`, `deny 10.0.0.0/8:80`… */
   policy(rules: readonly string[], fallback: "deny" | "allow" = "deny"): CompiledPolicy {
-    const parsed = rules.map((rule) => {
-      const [action, text = ""] = rule.split(/ (.*)/s);
-      if (action !== "allow" && action !== "deny") throw new Error(`'${rule}' is no rule`);
-      return parseRule(action, text);
-    });
     const own = Object.values(networkInterfaces()).flatMap((list) =>
       (list ?? []).map(({ address }) => address),
     );
-    return compilePolicy(
-      { default: fallback, rules: parsed },
-      { registries: new Map(), protectedRanges: protectedRanges(own, [this.node.networkRange]) },
-    );
+    return compilePolicy(policyOf(rules, fallback), {
+      registries: new Map(),
+      protectedRanges: protectedRanges(own, [this.node.networkRange]),
+    });
   }
 
   /** A sandbox whose policy is in force before it is there. */
@@ -100,21 +99,21 @@ export class GatedNetwork implements AsyncDisposable {
     this.#scope.defer(() => lease.release());
     await this.gate.attach(id, lease);
     this.#scope.defer(() => this.gate.remove(id));
-    const visitor = this.#scope.use(await Visitor.enter(lease.netnsPath));
-    const { address, link, netnsPath } = lease;
-    return { id, address, link, netnsPath, visitor };
-  }
-
-  /** The sandbox's log so far. */
-  async decisions(guest: Guest): Promise<NetworkDecision[]> {
-    const decisions: NetworkDecision[] = [];
-    const query = { since: undefined, follow: false };
-    for await (const decision of this.gate.decisions(guest.id, query, never)) decisions.push(decision);
-    return decisions;
+    const visitor = this.#scope.use(new Visitor(inNamespace(lease.netnsPath, this.#program)));
+    const { gateway, internet } = this;
+    const decisions = async () => this.#decisions(id);
+    return new Guest({ ...lease, id, gateway, internet, visitor, almighty: visitor, decisions });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#scope.disposeAsync();
+  }
+
+  async #decisions(id: string): Promise<NetworkDecision[]> {
+    const decisions: NetworkDecision[] = [];
+    const query = { since: undefined, follow: false };
+    for await (const decision of this.gate.decisions(id, query, never)) decisions.push(decision);
+    return decisions;
   }
 }
 

@@ -5,7 +5,7 @@ import { busybox } from "../container-fixture.ts";
 export interface NetworkedEngine {
   readonly engine: string;
   /** Of a sandbox, whatever its rules. */
-  readonly spec: Partial<SandboxSpecInput>;
+  readonly spec: SandboxSpecInput;
   /** Of a daemon that has the engine. */
   readonly options: () => Partial<DaemonOptionsInput>;
 }

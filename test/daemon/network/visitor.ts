@@ -1,53 +1,278 @@
-/** A process in a sandbox's network namespace that tries what it is told, and says how it went. */
-import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
-import { fileURLToPath } from "node:url";
-import type { Attempt, Outcome } from "./visitor-process.ts";
+/** Somebody in a sandbox's place who tries what he is told, and says how it went. */
+import { connect as connectTls } from "node:tls";
+import type { Duplex } from "node:stream";
+import dns from "dns-packet";
+import type { Place, Probe } from "./probe.ts";
 
-const program = fileURLToPath(new URL("./visitor-process.ts", import.meta.url));
+interface Disguise {
+  /** Another source address. */
+  readonly from?: string;
+}
 
-export class Visitor implements AsyncDisposable {
-  readonly #child: ChildProcess;
-  #next = 1;
+export type Attempt =
+  /** Sends and waits for an answer, then closes. */
+  | ({
+      readonly kind: "tcp";
+      readonly host: string;
+      readonly port: number;
+      readonly send: string;
+      /** `latin1` for bytes; then the answer's text is of the same kind. */
+      readonly encoding?: "latin1";
+      /** Waits for the end, not only for the first piece. */
+      readonly whole?: boolean;
+    } & Disguise)
+  /** Ethernet frames, in hexadecimal, as they are. */
+  | { readonly kind: "frames"; readonly frames: readonly string[] }
+  /** A GET over TLS. */
+  | {
+      readonly kind: "https";
+      readonly host: string;
+      readonly serverName?: string;
+      readonly port?: number;
+      readonly ca: string;
+      readonly path?: string;
+    }
+  | ({
+      readonly kind: "udp";
+      readonly host: string;
+      readonly port: number;
+      readonly send: string;
+      /** Milliseconds to wait for an answer, where none is expected. */
+      readonly waits?: number;
+    } & Disguise)
+  /** An echo request, by what needs no privilege. */
+  | ({ readonly kind: "ping"; readonly host: string } & Disguise)
+  /** A packet of its own making. */
+  | { readonly kind: "raw"; readonly host: string; readonly protocol: number }
+  /** At most 512 TCP ports. */
+  | { readonly kind: "scan"; readonly host: string; readonly first: number; readonly last: number }
+  /** A question to a name server. */
+  | {
+      readonly kind: "query";
+      readonly server: string;
+      readonly name: string;
+      readonly type?: dns.RecordType;
+      readonly over?: "udp" | "tcp";
+    }
+  /** Opens a connection and keeps it under a name. */
+  | {
+      readonly kind: "open";
+      readonly as: string;
+      readonly host: string;
+      readonly port: number;
+      readonly send: string;
+    }
+  /** Sends over one that is kept. */
+  | { readonly kind: "use"; readonly as: string; readonly send: string };
 
-  private constructor(child: ChildProcess) {
-    this.#child = child;
-    child.setMaxListeners(0);
-  }
+export interface Outcome {
+  /** An errno's name, `timeout`, `closed`; `ENOTFOUND`, `ENODATA`, `ESERVFAIL` of a query; undefined when there was an answer. */
+  readonly error?: string;
+  readonly text?: string;
+  readonly addresses?: readonly string[];
+}
 
-  /** @param namespace path of a network namespace */
-  static async enter(namespace: string): Promise<Visitor> {
-    const child = spawn("nsenter", [`--net=${namespace}`, process.execPath, program], {
-      stdio: ["ignore", "inherit", "inherit", "ipc"],
-    });
-    await once(child, "message");
-    return new Visitor(child);
-  }
+/** The machine may be busy. */
+const patienceMs = 10_000;
+/** Type, code, checksum (the kernel's), identifier (the kernel's), sequence number. */
+const echoRequest = Buffer.from([8, 0, 0, 0, 0, 0, 0, 1, ...Buffer.from("hello")]);
+const failures: ReadonlyMap<number, string> = new Map([
+  [2, "ESERVFAIL"],
+  [3, "ENOTFOUND"],
+]);
 
-  get pid(): number {
-    return this.#child.pid ?? 0;
+export class Visitor implements Disposable {
+  readonly #place: Place;
+  readonly #probes = new Set<Probe>();
+  readonly #kept = new Map<string, Probe>();
+
+  constructor(place: Place) {
+    this.#place = place;
   }
 
   async try(attempt: Attempt): Promise<Outcome> {
-    const number = this.#next;
-    this.#next += 1;
-    const { promise, resolve, reject } = Promise.withResolvers<Outcome>();
-    const take = (answer: { number: number; outcome: Outcome }) => {
-      if (answer.number === number) resolve(answer.outcome);
-    };
-    const fail = () => reject(new Error("the visitor has ended"));
-    this.#child.on("message", take).once("exit", fail);
-    this.#child.send({ number, attempt });
-    try {
-      return await promise;
-    } finally {
-      this.#child.off("message", take).off("exit", fail);
+    switch (attempt.kind) {
+      case "tcp": {
+        const { encoding = "utf8", whole = false } = attempt;
+        return this.#speak(["tcp", attempt.host, attempt.port, ...disguised(attempt)], (probe) => {
+          probe.write(attempt.send, encoding);
+          return heard(probe, probe, { whole, encoding });
+        });
+      }
+      case "open":
+        return this.#speak(["tcp", attempt.host, attempt.port], async (probe) => {
+          probe.write(attempt.send);
+          const outcome = await heard(probe, probe);
+          if (outcome.error === undefined) this.#kept.set(attempt.as, probe);
+          return outcome;
+        });
+      case "use": {
+        const probe = this.#kept.get(attempt.as);
+        if (probe === undefined || probe.destroyed) return { error: "closed" };
+        probe.write(attempt.send);
+        return heard(probe, probe);
+      }
+      case "https":
+        return this.#speak(["tcp", attempt.host, attempt.port ?? 443], (probe) => getOverTls(probe, attempt));
+      case "udp":
+        return this.#datagram(
+          ["udp", attempt.host, attempt.port, ...disguised(attempt)],
+          attempt.send,
+          attempt.waits,
+        );
+      case "ping":
+        return this.#datagram(["icmp", attempt.host, 0, ...disguised(attempt)], echoRequest);
+      case "raw":
+        return this.#datagram(["raw", attempt.host, attempt.protocol], echoRequest);
+      case "frames":
+        return this.#speak(["frames", "eth0"], (probe) => {
+          probe.end(attempt.frames.map((frame) => `${frame}\n`).join(""));
+          return ended(probe);
+        });
+      case "scan":
+        return this.#speak(["scan", attempt.host, attempt.first, attempt.last], (probe) =>
+          heard(probe, probe, { whole: true }),
+        );
+      case "query":
+        return this.#query(attempt);
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    const closed = once(this.#child, "close");
-    this.#child.kill("SIGKILL");
-    await closed;
+  /** Serves a port that answers with what it gets, until the end. */
+  async listen(port: number): Promise<void> {
+    const error = await (await this.#start(["listen", port])).up;
+    if (error !== undefined) throw new Error(`cannot listen on ${port}: ${error}`);
   }
+
+  [Symbol.dispose](): void {
+    for (const probe of this.#probes) probe.destroy();
+  }
+
+  async #start(argv: readonly (string | number)[]): Promise<Probe> {
+    const probe = await this.#place(argv.map(String));
+    this.#probes.add(probe);
+    void probe.over.then(() => this.#probes.delete(probe));
+    return probe;
+  }
+
+  async #speak(
+    argv: readonly (string | number)[],
+    work: (probe: Probe) => Promise<Outcome>,
+  ): Promise<Outcome> {
+    const probe = await this.#start(argv);
+    try {
+      const error = await withPatience(patienceMs, probe.up, () => "timeout");
+      return error === undefined ? await work(probe) : { error };
+    } finally {
+      if (![...this.#kept.values()].includes(probe)) probe.destroy();
+    }
+  }
+
+  #datagram(
+    argv: readonly (string | number)[],
+    send: string | Uint8Array,
+    waits = patienceMs,
+  ): Promise<Outcome> {
+    return this.#speak(argv, (probe) => {
+      probe.write(send);
+      return heard(probe, probe, { waits });
+    });
+  }
+
+  #query({ server, name, type = "A", over = "udp" }: Extract<Attempt, { kind: "query" }>): Promise<Outcome> {
+    const question = dns.encode({
+      type: "query",
+      id: 7,
+      flags: dns.RECURSION_DESIRED,
+      questions: [{ name, type }],
+    });
+    return this.#speak([over, server, 53], async (probe) => {
+      probe.write(over === "udp" ? question : Buffer.concat([lengthOf(question), question]));
+      const { error, text = "" } = await heard(probe, probe, { encoding: "latin1" });
+      return error === undefined
+        ? said(Buffer.from(text, "latin1").subarray(over === "udp" ? 0 : 2))
+        : { error };
+    });
+  }
+}
+
+function disguised({ from }: Disguise): string[] {
+  return from === undefined ? [] : ["from", from];
+}
+
+function lengthOf(message: Buffer): Buffer {
+  return Buffer.from([message.length >> 8, message.length & 0xff]);
+}
+
+function said(message: Buffer): Outcome {
+  const { answers = [] } = dns.decode(message);
+  const error = failures.get((message.at(3) ?? 0) & 0xf);
+  if (error !== undefined) return { error };
+  const addresses = answers.flatMap((answer) => (answer.type === "A" ? [answer.data] : []));
+  return addresses.length === 0 ? { error: "ENODATA" } : { addresses };
+}
+
+async function withPatience<T>(ms: number, promise: Promise<T>, otherwise: () => T): Promise<T> {
+  const { promise: late, resolve } = Promise.withResolvers<T>();
+  const timer = setTimeout(() => resolve(otherwise()), ms);
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function ended(probe: Probe): Promise<Outcome> {
+  const error = await withPatience(patienceMs, probe.over, () => "timeout");
+  return error === undefined ? {} : { error };
+}
+
+/** The first piece that comes, or all of it until the end. */
+function heard(
+  probe: Probe,
+  stream: Duplex,
+  {
+    whole = false,
+    encoding = "utf8",
+    waits = patienceMs,
+  }: { whole?: boolean; encoding?: BufferEncoding; waits?: number } = {},
+): Promise<Outcome> {
+  return new Promise((resolve) => {
+    let text = "";
+    const end = (outcome: Outcome): void => {
+      clearTimeout(timer);
+      stream.removeListener("data", take).removeListener("error", fail).removeListener("end", close);
+      resolve(outcome);
+    };
+    const timer = setTimeout(() => end({ error: "timeout" }), waits);
+    const take = (chunk: Buffer): void => {
+      text += chunk.toString(encoding);
+      if (!whole) end({ text });
+    };
+    const close = async (): Promise<void> => {
+      const error = await probe.over;
+      end(text === "" ? { error: error ?? "closed" } : { text, ...(error !== undefined && { error }) });
+    };
+    const fail = (error: Error): void => end({ error: codeOf(error), ...(text !== "" && { text }) });
+    stream.on("data", take).once("error", fail).once("end", close);
+    if (stream.readableEnded) void close();
+  });
+}
+
+function getOverTls(
+  probe: Probe,
+  { host, serverName, ca, path = "/" }: Extract<Attempt, { kind: "https" }>,
+): Promise<Outcome> {
+  const socket = connectTls({
+    socket: probe,
+    ca,
+    ...(serverName !== undefined && { servername: serverName }),
+    checkServerIdentity: () => undefined,
+  });
+  socket.write(`GET ${path} HTTP/1.1\r\nHost: ${serverName ?? host}\r\nConnection: close\r\n\r\n`);
+  return heard(probe, socket, { whole: true }).finally(() => socket.on("error", () => undefined).destroy());
+}
+
+function codeOf(error: Error): string {
+  return "code" in error && typeof error.code === "string" ? error.code : error.message;
 }

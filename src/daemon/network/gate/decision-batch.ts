@@ -45,7 +45,11 @@ export class DecisionBatch {
       kind.last = now;
       return;
     }
-    if (kind !== undefined) this.#tell(kind);
+    if (kind !== undefined) {
+      this.#tell(kind);
+      // Behind those that are older: the oldest are looked at first.
+      this.#kinds.delete(key);
+    }
     this.#tell({ sandbox, decision, since: now, last: now, pending: 1 });
     if (this.#kinds.size < mostKinds)
       this.#kinds.set(key, { sandbox, decision, since: now, last: now, pending: 0 });

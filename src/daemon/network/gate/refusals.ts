@@ -19,6 +19,10 @@ const intervalMs = 50;
 const mostPackets = 1000;
 const packetBytes = 64;
 const etherType = { ipv4: 0x0800, ipv6: 0x86dd } as const;
+const oddities: ReadonlyMap<string, "spoofed_source" | "source_route"> = new Map([
+  [logPrefix.spoofed, "spoofed_source"],
+  [logPrefix.routed, "source_route"],
+]);
 const protocolNames: Readonly<Record<number, NetworkDecision["protocol"]>> = {
   1: "icmp",
   6: "tcp",
@@ -67,14 +71,13 @@ export class Refusals {
     }
     const { address, port, protocol } = read;
     const name = sandbox.pins.lastNameOf(address);
+    const odd = isIpv6 ? "ipv6" : oddities.get(packet.prefix);
     const by =
       packet.prefix === logPrefix.crowded
         ? tooManyFlows.by
-        : isIpv6
-          ? unchecked("ipv6").by
-          : isSpoofed
-            ? unchecked("spoofed_source").by
-            : reasonOf(sandbox, read, name);
+        : odd === undefined
+          ? reasonOf(sandbox, read, name)
+          : unchecked(odd).by;
     sandbox.decided({
       stage: "connect",
       allowed: false,
