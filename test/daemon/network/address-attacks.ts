@@ -64,8 +64,8 @@ export function addressAttacks(of: () => EngineNetwork): void {
       expect(await guest.echo(internet.address(1))).toEqual({ text: "hello" });
       const node = [gateway, internet.network.replace("0/24", "254")];
       for (const host of [...node, neighbour.address, metadata]) expect(await knock(host)).toEqual(refused);
-      const multicast = { kind: "udp", host: "224.0.0.251", port, send: "x", waits: 0 } as const;
-      await guest.visitor.try(multicast);
+      const multicast = { kind: "udp", host: "224.0.0.251", port, send: "x", unanswered: true } as const;
+      expect(await guest.visitor.try(multicast)).toEqual({});
       const by = (range: Extract<NetworkDecision["by"], { kind: "protected" }>["range"]) =>
         ({ allowed: false, by: { kind: "protected", range } }) as const;
       for (const host of node) await logged(guest, { address: host, port, ...by("node") });

@@ -16,8 +16,16 @@ describe.each(networkedEngines)("a sandbox of $engine", (engine) => {
   const of = (): EngineNetwork => network;
 
   // Before connections by name, which end when the proxy likes: these two count what comes to the internet.
-  describe("packets", () => packetAttacks(of));
-  describe("addresses", () => addressAttacks(of));
-  describe("names", () => nameAttacks(of));
-  describe("changes", () => changeAttacks(of));
+  describe("packets", () => {
+    packetAttacks(of);
+  });
+  describe("addresses", () => {
+    addressAttacks(of);
+  });
+  describe("names", () => {
+    nameAttacks(of);
+  });
+  describe("changes", () => {
+    changeAttacks(of);
+  });
 });

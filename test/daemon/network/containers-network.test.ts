@@ -21,7 +21,7 @@ test.each(networkedEngines)(
     expect(new Set(sandboxes.map(({ address }) => address)).size).toBe(4);
     expect(sandboxes.map(linkOf).filter((link) => !existsSync(link))).toEqual([]);
 
-    const [{ id = "", address = "" } = {}] = sandboxes;
+    const [{ id, address = "" } = expect.unreachable()] = sandboxes;
     const said = async (script: string) => (await daemon.run(id, ["sh", "-c", script])).stdout;
     const { gateway } = AddressRange.parse(node.networkRange);
     expect(await said("ls /sys/class/net | grep -v lo")).toBe("eth0\n");

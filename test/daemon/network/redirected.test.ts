@@ -83,7 +83,8 @@ test.each(["open", "an allowed network"])(
     await redirect(guest, host, `dnat to ${neighbour.address}`);
     expect((await knock(guest, host, "udp")).error).toBeDefined();
     await redirect(guest, host, "redirect");
-    expect((await knock(guest, host)).text).toBeUndefined();
+    const silence = { kind: "tcp", host, port, send: "hello", waits: 500 } as const;
+    expect((await guest.visitor.try(silence)).text).toBeUndefined();
     expect(served).toEqual([]);
     await logged(guest, {
       stage: "connect",

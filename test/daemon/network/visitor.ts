@@ -20,6 +20,8 @@ export type Attempt =
       readonly encoding?: "latin1";
       /** Waits for the end, not only for the first piece. */
       readonly whole?: boolean;
+      /** Milliseconds to wait for a connection, where silence is what is expected. */
+      readonly waits?: number;
     } & Disguise)
   /** Ethernet frames, in hexadecimal, as they are. */
   | { readonly kind: "frames"; readonly frames: readonly string[] }
@@ -37,8 +39,8 @@ export type Attempt =
       readonly host: string;
       readonly port: number;
       readonly send: string;
-      /** Milliseconds to wait for an answer, where none is expected. */
-      readonly waits?: number;
+      /** It is sent, and no answer waited for. */
+      readonly unanswered?: boolean;
     } & Disguise)
   /** An echo request, by what needs no privilege. */
   | ({ readonly kind: "ping"; readonly host: string } & Disguise)
@@ -93,11 +95,12 @@ export class Visitor implements Disposable {
   async try(attempt: Attempt): Promise<Outcome> {
     switch (attempt.kind) {
       case "tcp": {
-        const { encoding = "utf8", whole = false } = attempt;
-        return this.#speak(["tcp", attempt.host, attempt.port, ...disguised(attempt)], (probe) => {
+        const { host, port, encoding = "utf8", whole = false, waits } = attempt;
+        const talk = (probe: Probe) => {
           probe.write(attempt.send, encoding);
           return heard(probe, probe, { whole, encoding });
-        });
+        };
+        return this.#speak(["tcp", host, port, ...disguised(attempt)], talk, waits);
       }
       case "open":
         return this.#speak(["tcp", attempt.host, attempt.port], async (probe) => {
@@ -115,15 +118,17 @@ export class Visitor implements Disposable {
       case "https":
         return this.#speak(["tcp", attempt.host, attempt.port ?? 443], (probe) => getOverTls(probe, attempt));
       case "udp":
-        return this.#datagram(
-          ["udp", attempt.host, attempt.port, ...disguised(attempt)],
-          attempt.send,
-          attempt.waits,
-        );
+        return this.#speak(["udp", attempt.host, attempt.port, ...disguised(attempt)], (probe) => {
+          if (attempt.unanswered !== true) return asked(probe, attempt.send);
+          probe.end(attempt.send);
+          return ended(probe);
+        });
       case "ping":
-        return this.#datagram(["icmp", attempt.host, 0, ...disguised(attempt)], echoRequest);
+        return this.#speak(["icmp", attempt.host, 0, ...disguised(attempt)], (probe) =>
+          asked(probe, echoRequest),
+        );
       case "raw":
-        return this.#datagram(["raw", attempt.host, attempt.protocol], echoRequest);
+        return this.#speak(["raw", attempt.host, attempt.protocol], (probe) => asked(probe, echoRequest));
       case "frames":
         return this.#speak(["frames", "eth0"], (probe) => {
           probe.end(attempt.frames.map((frame) => `${frame}\n`).join(""));
@@ -158,25 +163,15 @@ export class Visitor implements Disposable {
   async #speak(
     argv: readonly (string | number)[],
     work: (probe: Probe) => Promise<Outcome>,
+    waits = patienceMs,
   ): Promise<Outcome> {
     const probe = await this.#start(argv);
     try {
-      const error = await withPatience(patienceMs, probe.up, () => "timeout");
+      const error = await withPatience(waits, probe.up, () => "timeout");
       return error === undefined ? await work(probe) : { error };
     } finally {
       if (![...this.#kept.values()].includes(probe)) probe.destroy();
     }
-  }
-
-  #datagram(
-    argv: readonly (string | number)[],
-    send: string | Uint8Array,
-    waits = patienceMs,
-  ): Promise<Outcome> {
-    return this.#speak(argv, (probe) => {
-      probe.write(send);
-      return heard(probe, probe, { waits });
-    });
   }
 
   #query({ server, name, type = "A", over = "udp" }: Extract<Attempt, { kind: "query" }>): Promise<Outcome> {
@@ -227,15 +222,16 @@ async function ended(probe: Probe): Promise<Outcome> {
   return error === undefined ? {} : { error };
 }
 
+function asked(probe: Probe, question: string | Uint8Array): Promise<Outcome> {
+  probe.write(question);
+  return heard(probe, probe);
+}
+
 /** The first piece that comes, or all of it until the end. */
 function heard(
   probe: Probe,
   stream: Duplex,
-  {
-    whole = false,
-    encoding = "utf8",
-    waits = patienceMs,
-  }: { whole?: boolean; encoding?: BufferEncoding; waits?: number } = {},
+  { whole = false, encoding = "utf8" }: { whole?: boolean; encoding?: BufferEncoding } = {},
 ): Promise<Outcome> {
   return new Promise((resolve) => {
     let text = "";
@@ -244,7 +240,7 @@ function heard(
       stream.removeListener("data", take).removeListener("error", fail).removeListener("end", close);
       resolve(outcome);
     };
-    const timer = setTimeout(() => end({ error: "timeout" }), waits);
+    const timer = setTimeout(() => end({ error: "timeout" }), patienceMs);
     const take = (chunk: Buffer): void => {
       text += chunk.toString(encoding);
       if (!whole) end({ text });
