@@ -58,7 +58,7 @@ describe.skipIf(missing !== undefined)(`the audit (missing: ${missing ?? "nothin
   test.each(networkedEngines)(
     "of containers of $engine tells programs, connects and ends of the sandbox in which they were, and after its end",
     async ({ spec }) => {
-      const one = await client.createSandbox({ backend: "container", image: "busybox", ...spec });
+      const one = await client.createSandbox(spec);
       const odd = 'printf hidden > /dev/null; /bin/true "$(printf "\\033[2J\\377")" ""; exit 7';
       const since = Date.now();
       await one.exec(["sh", "-c", odd], { user: "1000:1000" });
