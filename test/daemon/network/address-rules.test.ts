@@ -6,8 +6,9 @@ import { applyFirewall, firewallOf, removeFirewall } from "../../../src/daemon/n
 import { KernelRules } from "../../../src/daemon/network/gate/kernel-rules.ts";
 import type { PolicyChains } from "../../../src/daemon/network/gate/policy-chain.ts";
 import { output, temporaryNode } from "../temporary-node.ts";
-import { GatedNetwork, type Guest } from "./gated-network.ts";
-import { Internet } from "./internet.ts";
+import { GatedNetwork } from "./gated-network.ts";
+import type { Guest } from "./guest.ts";
+import type { Internet } from "./internet.ts";
 
 const cleanup = new AsyncDisposableStack();
 let internet: Internet;
@@ -15,8 +16,8 @@ let network: GatedNetwork;
 let guest: Guest;
 
 beforeAll(async () => {
-  internet = cleanup.use(await Internet.start());
-  network = cleanup.use(await GatedNetwork.open(internet));
+  network = cleanup.use(await GatedNetwork.open());
+  ({ internet } = network);
   guest = await network.enter();
 });
 afterAll(() => cleanup.disposeAsync());
