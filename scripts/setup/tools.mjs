@@ -1,4 +1,4 @@
-import { existsSync, realpathSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { basename } from "node:path";
 import { defaultDockerSocket, dockerAnswers } from "./docker-socket.mjs";
 import { findCommand, findStaticBusybox } from "./find-command.mjs";
@@ -17,6 +17,11 @@ const command = (name) => () => findCommand(name) !== undefined;
 
 /** @param {string} name */
 const everywhere = (name) => ({ apt: name, dnf: name, apk: name });
+
+/** Whose bpftool comes with a kernel's own package. */
+function isUbuntu() {
+  return existsSync("/etc/os-release") && /^ID=ubuntu$/m.test(readFileSync("/etc/os-release", "utf8"));
+}
 
 /** @type {Tool[]} */
 const TOOLS = [
@@ -126,7 +131,7 @@ const TOOLS = [
     name: "bpftool",
     purpose: "the audit of sandboxes' processes (dsec up --audit), and its tests",
     present: command("bpftool"),
-    packages: everywhere("bpftool"),
+    packages: { ...everywhere("bpftool"), apt: isUbuntu() ? null : "bpftool" },
     testsOnly: true,
   },
   {

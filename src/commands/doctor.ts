@@ -17,6 +17,8 @@ interface FindingRow {
   readonly finding: Finding | undefined;
 }
 
+const tones = { error: "bad", warning: "warning", info: undefined } as const;
+
 const findingView: View<FindingRow> = {
   columns: [
     { title: "NODE", wide: true, value: ({ report }) => report.node },
@@ -30,7 +32,7 @@ const findingView: View<FindingRow> = {
     {
       title: "FINDING",
       value: ({ finding }) => (finding === undefined ? "" : `${finding.level}: ${finding.message}`),
-      tone: ({ finding }) => (finding?.level === "error" ? "bad" : "warning"),
+      tone: ({ finding }) => tones[finding?.level ?? "info"],
     },
     { title: "FIX", value: ({ finding }) => finding?.fix ?? "" },
   ],

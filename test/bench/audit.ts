@@ -1,54 +1,61 @@
 /** What an audit costs: programs started one after the other in a sandbox of a node that audits, against one that does not. */
-import type { DSecClient } from "../../src/sdk/index.ts";
-import { startFleet } from "../e2e/fleet.ts";
+import type { DSecClient, Sandbox } from "../../src/sdk/index.ts";
+import { type Fleet, startFleet } from "../e2e/fleet.ts";
 import { quantile } from "./support/measure.ts";
+import { cpuSeconds } from "./support/process-cpu.ts";
 import { fixed, Report } from "./support/report.ts";
 
-const rounds = 5;
-const programs = 3000;
+const rounds = 7;
+const programs = 2000;
 const loop = `i=0; while [ $i -lt ${programs} ]; do /bin/true; i=$((i+1)); done`;
 
 await using plain = await startFleet();
 await using plainClient = await plain.client();
-const sandboxOf = async (client: DSecClient) =>
-  client.runContainer({ image: "busybox", engine: "runc", memoryMb: 64 });
 const bystander = await sandboxOf(plainClient);
 
-const rates = { off: new Array<number>(), bystander: new Array<number>(), on: new Array<number>() };
-await rate(bystander);
+/** CPU microseconds a program: of the sandbox by its control group, of the node by its processes. */
+const costs = { off: new Array<number>(), bystander: new Array<number>(), on: new Array<number>() };
+const node = { off: new Array<number>(), on: new Array<number>() };
+await cost(bystander, plain, []);
 for (let round = 0; round < rounds; round += 1) {
-  rates.off.push(await rate(bystander));
+  costs.off.push(await cost(bystander, plain, node.off));
   await using auditing = await startFleet({ flags: ["--audit"] });
   await using client = await auditing.client();
   const audited = await sandboxOf(client);
-  rates.bystander.push(await rate(bystander));
-  rates.on.push(await rate(audited));
+  costs.bystander.push(await cost(bystander, plain, []));
+  costs.on.push(await cost(audited, auditing, node.on));
 }
 
+const off = quantile(costs.off, 0.5);
 const report = new Report("The audit of sandboxes' processes");
-const off = quantile(rates.off, 0.5);
 report.table(
-  `\`/bin/true\`, ${programs} times one after the other, by a shell in a sandbox; median of ${rounds} rounds`,
-  ["", "programs a second", "÷ without audit"],
+  `\`/bin/true\`, ${programs} times one after the other, by a shell in a sandbox; medians of ${rounds} rounds`,
+  ["", "CPU µs a program, in the sandbox", "÷ without audit", "CPU µs a program, of daemon and reader"],
   [
-    ["no audit on the machine", fixed(off, 0), "1.00"],
-    [
-      "another fleet's sandboxes are audited",
-      fixed(quantile(rates.bystander, 0.5), 0),
-      ratio(rates.bystander),
-    ],
-    ["audited: a start and an end are recorded for each", fixed(quantile(rates.on, 0.5), 0), ratio(rates.on)],
+    row("no audit on the machine", costs.off, node.off),
+    row("another fleet's sandboxes are audited", costs.bystander, undefined),
+    row("audited: a start and an end are recorded for each", costs.on, node.on),
   ],
 );
 await report.save("audit", "npm run bench -- audit");
 
-async function rate(sandbox: Awaited<ReturnType<typeof sandboxOf>>): Promise<number> {
-  const start = performance.now();
-  const { exitCode } = await sandbox.exec(["sh", "-c", loop]);
-  if (exitCode !== 0) throw new Error(`the loop answered ${exitCode}`);
-  return programs / ((performance.now() - start) / 1000);
+async function sandboxOf(client: DSecClient): Promise<Sandbox> {
+  return client.runContainer({ image: "busybox", engine: "runc", memoryMb: 64 });
 }
 
-function ratio(of: readonly number[]): string {
-  return fixed(quantile(of, 0.5) / off, 2);
+async function cost(sandbox: Sandbox, fleet: Fleet, ofNode: number[]): Promise<number> {
+  const inside = async (): Promise<number> => (await sandbox.refresh()).usage?.cpuSeconds ?? Number.NaN;
+  const outside = (): number =>
+    cpuSeconds((pid, command) => pid === fleet.pid || (fleet === plain ? false : command === "dsec-audit"));
+  const [before, nodeBefore] = [await inside(), outside()];
+  const { exitCode } = await sandbox.exec(["sh", "-c", loop]);
+  if (exitCode !== 0) throw new Error(`the loop answered ${exitCode}`);
+  ofNode.push(((outside() - nodeBefore) * 1e6) / programs);
+  return (((await inside()) - before) * 1e6) / programs;
+}
+
+function row(title: string, inside: readonly number[], outside: readonly number[] | undefined): string[] {
+  const median = quantile(inside, 0.5);
+  const beside = outside === undefined ? "" : fixed(quantile(outside, 0.5), 0);
+  return [title, fixed(median, 0), fixed(median / off, 2), beside];
 }

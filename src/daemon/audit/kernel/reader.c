@@ -51,6 +51,8 @@ static int ring_map, sandbox_map, lost_map;
 static unsigned char *consumer, *producer;
 static size_t page;
 
+static const int ignored[] = { SIGPIPE, SIGHUP, SIGINT, SIGTERM };
+
 static char output[OUTPUT_SIZE];
 static size_t output_used;
 
@@ -302,6 +304,7 @@ static void remove_sandbox(const struct request *request)
 	if (bpf_look_up(sandbox_map, &request->namespace, &sandbox) < 0 || sandbox.token != request->token)
 		return;
 	drain(INT32_MAX);
+	bpf_look_up(sandbox_map, &request->namespace, &sandbox);
 	put_lost(&sandbox);
 	bpf_delete(sandbox_map, &request->namespace);
 }
@@ -360,7 +363,9 @@ int main(int argc, char **argv)
 		fputs("usage: dsec-audit BPFTOOL OBJECT\n", stderr);
 		return 2;
 	}
-	signal(SIGPIPE, SIG_IGN);
+	/* It ends with its pipes: what is meant for the daemon, from a terminal or for all of a service, is not for it. */
+	for (size_t at = 0; at < sizeof ignored / sizeof *ignored; at++)
+		signal(ignored[at], SIG_IGN);
 	int root = mount_nowhere("bpf");
 	char directory[32], maps[48], programs[48];
 	snprintf(directory, sizeof directory, "/proc/self/fd/%d", root);
