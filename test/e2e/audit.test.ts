@@ -112,13 +112,13 @@ describe.skipIf(missing !== undefined)(`the audit (missing: ${missing ?? "nothin
   test("counts what it cuts of a flood, which pushes out neither other kinds of events nor those of other sandboxes", async () => {
     await using loud = await client.runContainer({ image: "busybox", engine: "runc", memoryMb: 64 });
     await loud.execDetached(await connects(port, 2_000_000_000));
-    await told(loud, ({ kind }) => kind === "lost");
+    const lost = async () =>
+      only("lost", await eventsOf(loud)).reduce((sum, { count = 0 }) => sum + count, 0);
+    await expect.poll(lost).toBeGreaterThan(1000);
     await sandbox.exec(["/bin/true", "meanwhile"]);
     await told(sandbox, isExecOf("meanwhile"));
     expect(only("lost", await eventsOf(sandbox))).toEqual([]);
-    const events = await eventsOf(loud);
-    expect(only("lost", events)[0]?.count).toBeGreaterThan(1000);
-    expect(events.some(isExecOf("/tmp/connects"))).toBe(true);
+    expect((await eventsOf(loud)).some(isExecOf("/tmp/connects"))).toBe(true);
   });
 
   test("does not let what processes say of themselves reach the terminal as they say it", async () => {

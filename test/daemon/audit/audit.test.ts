@@ -30,6 +30,9 @@ test.skipIf(missing !== undefined)(
       code: "audit_unavailable",
       message: expect.stringContaining("cannot be seen") as string,
     });
+    const metrics = await daemon.metrics();
+    for (const line of ['events_total{kind="exec"} 0', "lost_total 0", "interruptions_total 0"])
+      expect(metrics).toContain(`dsec_audit_${line}\n`);
   },
 );
 
