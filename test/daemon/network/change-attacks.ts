@@ -2,32 +2,7 @@
 import { expect, test, vi } from "vitest";
 import type { EngineNetwork } from "./engine-network.ts";
 import { answered, logged, refused } from "./outcomes.ts";
-import type { Outcome, Visitor } from "./visitor.ts";
-
-/** Tries an address all the time, until it is stopped. */
-class Trying implements AsyncDisposable {
-  readonly outcomes: Outcome[] = [];
-  readonly #over = new AbortController();
-  readonly #loop: Promise<void>;
-
-  constructor(visitor: Visitor, host: string) {
-    this.#loop = this.#try(visitor, host);
-  }
-
-  get answered(): Outcome[] {
-    return this.outcomes.filter(({ text }) => text !== undefined);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#over.abort();
-    await this.#loop;
-  }
-
-  async #try(visitor: Visitor, host: string): Promise<void> {
-    while (!this.#over.signal.aborted)
-      this.outcomes.push(await visitor.try({ kind: "tcp", host, port: 7, send: "hello" }));
-  }
-}
+import { Trying } from "./trying.ts";
 
 export function changeAttacks(of: () => EngineNetwork): void {
   test("tightening ends connections that no longer pass, and no others; loosening needs nothing", async () => {

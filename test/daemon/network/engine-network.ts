@@ -34,6 +34,7 @@ export class EngineNetwork implements AsyncDisposable {
   daemon: TestDaemon;
   readonly #parts: Parts;
   readonly #scope: AsyncDisposableStack;
+  #neighbour: Promise<Guest> | undefined;
   readonly #visitors = new DisposableStack();
 
   private constructor(parts: Parts, daemon: TestDaemon, scope: AsyncDisposableStack) {
@@ -84,6 +85,12 @@ export class EngineNetwork implements AsyncDisposable {
       almighty: this.#visitors.use(new Visitor(inNamespace(netnsPath, program))),
       decisions: () => this.#decisions(id),
     });
+  }
+
+  /** One that may do nothing and is not attacked from: the same for all who ask. */
+  neighbour(): Promise<Guest> {
+    this.#neighbour ??= this.enter();
+    return this.#neighbour;
   }
 
   /** Replaces the policy of a sandbox that runs. Returns how many connections that has ended. */

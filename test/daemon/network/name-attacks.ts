@@ -58,7 +58,7 @@ export function nameAttacks(of: () => EngineNetwork): void {
   test("an allowed name that resolves to the node, a neighbour or metadata opens none of them, alone or beside an honest address", async () => {
     const network = of();
     const { internet, gateway } = network;
-    const neighbour = await network.enter();
+    const neighbour = await network.neighbour();
     const own = ["169.254.169.254", gateway, neighbour.address];
     const honest = internet.address(1);
     await internet.setZone({ "own.example.test": own, "both.example.test": [...own, honest] });

@@ -23,7 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PACKET_FAMILY = 17, SCAN_MS = 400, MOST_PORTS = 512 };
+enum { PACKET_FAMILY = 17, SCAN_MS = 250, MOST_PORTS = 512 };
 
 struct packet_address {
 	unsigned short family, protocol;

@@ -76,6 +76,7 @@ export interface Outcome {
 
 /** The machine may be busy. */
 const patienceMs = 10_000;
+const againMs = 1000;
 /** Type, code, checksum (the kernel's), identifier (the kernel's), sequence number. */
 const echoRequest = Buffer.from([8, 0, 0, 0, 0, 0, 0, 1, ...Buffer.from("hello")]);
 const failures: ReadonlyMap<number, string> = new Map([
@@ -182,8 +183,13 @@ export class Visitor implements Disposable {
       questions: [{ name, type }],
     });
     return this.#speak([over, server, 53], async (probe) => {
-      probe.write(over === "udp" ? question : Buffer.concat([lengthOf(question), question]));
+      const ask = () =>
+        probe.write(over === "udp" ? question : Buffer.concat([lengthOf(question), question]));
+      ask();
+      // As resolvers do, since datagrams get lost.
+      const again = over === "udp" ? setInterval(ask, againMs) : undefined;
       const { error, text = "" } = await heard(probe, probe, { encoding: "latin1" });
+      clearInterval(again);
       return error === undefined
         ? said(Buffer.from(text, "latin1").subarray(over === "udp" ? 0 : 2))
         : { error };
