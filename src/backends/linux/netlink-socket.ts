@@ -67,7 +67,8 @@ export interface ReceivedMessage {
 
 /** A socket to the network namespace in which the calling thread is when it is made. */
 export class NetlinkSocket {
-  readonly #fd: number;
+  /** -1 when closed: what comes later must not reach whoever has the number by then. */
+  #fd: number;
   readonly #buffer = Buffer.allocUnsafe(answerBytes);
   #sequence = 0;
 
@@ -128,8 +129,11 @@ export class NetlinkSocket {
     return this.#fd;
   }
 
+  /** Idempotent. Later calls fail with EBADF. */
   close(): void {
+    if (this.#fd === -1) return;
     closeDescriptor(this.#fd);
+    this.#fd = -1;
   }
 
   #receiveNow(): number {
