@@ -9,10 +9,10 @@ import { isAlive } from "../../linux/process.ts";
 import { openAgent } from "./agent-link.ts";
 import { type Host, inspectHost } from "./host.ts";
 import { claim, launch, startError } from "./launch.ts";
-import { endOrphanRuntimes } from "./orphan-runtimes.ts";
 import { probeHost } from "./probe.ts";
 import { RuncRecord } from "./record.ts";
 import { removeSandbox } from "./removal.ts";
+import { endRuntimes } from "./running-runtimes.ts";
 import { preferredRuntimes, type RuntimeName } from "./runtime.ts";
 import { RuncSandbox } from "./runc-sandbox.ts";
 import { explainDeath } from "./sandbox-end.ts";
@@ -77,6 +77,9 @@ export class RuncBackend implements Backend {
       return this.#hold(request.id, new RuncSandbox(record, guest, paths, cgroup));
     } catch (error) {
       const failure = startError(error, signal);
+      // crun works on in a session of its own, and what the launcher has not put there is in no control group yet.
+      if (signal.aborted && host.runtime.launcher === undefined)
+        await endRuntimes(this.#sandboxes, (id) => id === request.id);
       await removeSandbox(paths, cgroup).catch((cause: unknown) => {
         throw new DSecError(failure.code, failure.message, { cause: new AggregateError([error, cause]) });
       });
@@ -104,7 +107,8 @@ export class RuncBackend implements Backend {
   }
 
   async sweep(keep: ReadonlySet<string>, signal: AbortSignal): Promise<string[]> {
-    await endOrphanRuntimes(this.#sandboxes, (id) => this.#isOurs(id), signal);
+    // What a daemon that was killed has left at work.
+    await endRuntimes(this.#sandboxes, (id) => !this.#isOurs(id), signal);
     const found = new Set([
       ...namesIn(this.#sandboxes).filter((id) => existsSync(sandboxPaths(this.#sandboxes, id).bundle)),
       ...this.#requireCgroups().children(`/${this.#instance}`),

@@ -8,26 +8,26 @@ const atOnce = 256;
 const SIGKILL = 9;
 
 /**
- * Ends runtimes that a daemon which was killed has left at work: they would go on making what is being removed. Yields to
- * the event loop every few hundred processes.
+ * Ends runtimes at work that nobody waits for: they would go on making what is being removed. Yields to the event loop every
+ * few hundred processes.
  *
  * @param sandboxes where their directories are
- * @param isOurs whether this process starts the sandbox, or has started it
+ * @param isMeant whether that sandbox's are to end
  * @throws the signal's reason
  */
-export async function endOrphanRuntimes(
+export async function endRuntimes(
   sandboxes: string,
-  isOurs: (id: string) => boolean,
-  signal: AbortSignal,
+  isMeant: (id: string) => boolean,
+  signal?: AbortSignal,
 ): Promise<void> {
   const pids = readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
     .map(Number);
   for (const [index, pid] of pids.entries()) {
     if (index % atOnce === 0) await new Promise((resolve) => setImmediate(resolve));
-    signal.throwIfAborted();
+    signal?.throwIfAborted();
     const id = sandboxOf(commandLine(pid), sandboxes);
-    if (id === undefined || isOurs(id)) continue;
+    if (id === undefined || !isMeant(id)) continue;
     const runtime = identifyProcess(pid);
     killGroup(pid);
     // crun works in processes that do not lead their group.
