@@ -7,7 +7,7 @@ import {
   type ServerResponse,
 } from "node:http";
 import type { Socket } from "node:net";
-import { Duplex, pipeline } from "node:stream";
+import { Duplex } from "node:stream";
 import { canonicalName } from "../../../protocol/domain-name.ts";
 import type { NetworkVerdict } from "../../../protocol/network-decision.ts";
 import { type Flow, tooManyFlows, unchecked } from "./flow.ts";
@@ -171,10 +171,12 @@ export class HttpProxy {
     outgoing.on("response", (answer) => {
       try {
         response.writeHead(answer.statusCode ?? 502, answer.statusMessage, passedOn(answer.rawHeaders));
-        pipeline(answer, response, (error) => {
+        answer.on("error", () => undefined);
+        answer.once("close", () => {
           // A part of an answer must not look like all of it.
-          if (error !== undefined && error !== null) flow.client.destroy();
+          if (!answer.complete) flow.client.destroy();
         });
+        answer.pipe(response);
       } catch {
         flow.cut();
       }
@@ -185,6 +187,8 @@ export class HttpProxy {
       respond(response, 502, "the server has changed the protocol");
     });
     outgoing.on("error", (error) => {
+      // Of no use to anybody; unread, it would keep the connection from its end.
+      message.resume();
       if (response.headersSent) flow.client.destroy();
       else if (error instanceof TooManyFlows) {
         flow.decided("name", tooManyFlows, host);
@@ -194,7 +198,8 @@ export class HttpProxy {
     response.on("close", () => {
       if (!response.writableFinished) outgoing.destroy();
     });
-    pipeline(message, outgoing, () => undefined);
+    message.on("error", () => undefined);
+    message.pipe(outgoing);
   }
 }
 

@@ -1,4 +1,3 @@
-import { once } from "node:events";
 import type { Socket } from "node:net";
 import { Readable } from "node:stream";
 import { getExtensionData, readTlsClientHello } from "read-tls-client-hello";
@@ -29,41 +28,40 @@ const encryptedHelloExtension = 0xfe0d;
  * @param socket paused
  * @param ms for all of it
  */
-export async function peek(socket: Socket, ms: number): Promise<Peeked> {
-  const timeout = AbortSignal.timeout(ms);
-  let bytes = Buffer.alloc(0);
-  try {
-    for (;;) {
-      const peeked = await understand(bytes);
-      if (peeked !== undefined) return peeked;
-      const chunk: unknown = socket.read();
-      if (Buffer.isBuffer(chunk)) bytes = Buffer.concat([bytes, chunk]);
-      else if (socket.readableEnded || socket.destroyed) return { kind: "closed" };
-      else {
-        const more = new AbortController();
-        const signal = AbortSignal.any([timeout, more.signal]);
-        try {
-          await Promise.race([
-            once(socket, "readable", { signal }),
-            once(socket, "end", { signal }),
-            once(socket, "close", { signal }),
-          ]);
-        } finally {
-          more.abort();
-        }
-      }
-    }
-  } catch {
-    if (socket.destroyed) return { kind: "closed" };
-    return bytes.at(0) === handshake ? { kind: "malformed" } : { kind: "other" };
-  } finally {
+export function peek(socket: Socket, ms: number): Promise<Peeked> {
+  const { promise, resolve } = Promise.withResolvers<Peeked>();
+  let bytes: Buffer = Buffer.alloc(0);
+  const end = (peeked: Peeked): void => {
+    clearTimeout(timer);
+    for (const [event, listener] of listeners) socket.off(event, listener);
     if (bytes.length > 0 && !socket.destroyed) socket.unshift(bytes);
-  }
+    resolve(socket.destroyed ? { kind: "closed" } : peeked);
+  };
+  const look = (): void => {
+    const chunk: unknown = socket.read();
+    if (!Buffer.isBuffer(chunk)) return;
+    bytes = bytes.length === 0 ? chunk : Buffer.concat([bytes, chunk]);
+    const seen = understand(bytes);
+    if (seen === undefined) return;
+    // What comes meanwhile waits behind it, and no more time is needed.
+    clearTimeout(timer);
+    for (const [event, listener] of listeners) socket.off(event, listener);
+    if (seen instanceof Promise) void seen.then(end);
+    else end(seen);
+  };
+  const gone = (): void => end({ kind: "closed" });
+  const listeners = [
+    ["readable", look],
+    ["end", gone],
+    ["close", gone],
+  ] as const;
+  const timer = setTimeout(() => end({ kind: bytes.at(0) === handshake ? "malformed" : "other" }), ms);
+  for (const [event, listener] of listeners) socket.on(event, listener);
+  return promise;
 }
 
 /** Undefined when it takes more bytes to tell. */
-async function understand(bytes: Buffer): Promise<Peeked | undefined> {
-  if (bytes.length === 0) return undefined;
+function understand(bytes: Buffer): Peeked | Promise<Peeked> | undefined {
   if (bytes.at(0) === handshake) {
     if (bytes.length < recordHeaderBytes) return undefined;
     const length = bytes.readUInt16BE(3);

@@ -1,6 +1,5 @@
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
-import { pipeline } from "node:stream";
 import type { NetworkVerdict } from "../../../protocol/network-decision.ts";
 import { openTransparentListener } from "../../../backends/linux/transparent-listener.ts";
 import { addressBytes } from "../address-range.ts";
@@ -157,9 +156,9 @@ export class Proxy {
         server.destroy();
         return;
       }
-      // Half an end each: either side may go on after the other is done.
-      pipeline(client, server, () => undefined);
-      pipeline(server, client, () => undefined);
+      // Half an end each: either side may go on after the other is done. An error of either has ended both.
+      client.pipe(server);
+      server.pipe(client);
     });
   }
 }
