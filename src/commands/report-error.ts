@@ -12,7 +12,7 @@ const hints: Partial<Record<ErrorCode, string>> = {
   backend_unavailable: "`dsec doctor` says what is missing and how to mend it",
   coordinator_unreachable:
     "`dsec up -d` starts a local fleet; `dsec config get-contexts` shows which one is used",
-  image_not_found: "`dsec layer ls` lists what is there; `dsec layer build` makes one",
+  image_not_found: "`dsec layer ls` lists what is there; `dsec layer build` and `dsec layer import` make one",
   name_taken: "the name of an ended sandbox is free again after `dsec rm NAME`",
   network_policy_unsupported:
     "leave out --allow and --network-policy, or choose an engine whose network dsec makes",

@@ -73,12 +73,20 @@ export class ImageSearch {
     }
     throw new DSecError(
       "image_not_found",
-      `there is no image ${image}: looked in ${this.#looked.join(" and in ")}. Build a layer with: dsec layer build ${layerName(image)} --from DIR|TAR|debian:SUITE`,
+      `there is no image ${image}: looked in ${this.#looked.join(" and in ")}. ${this.#remedy()}`,
       {
         details: { image, looked: this.#looked },
         ...(this.#refusal !== undefined && { cause: this.#refusal }),
       },
     );
+  }
+
+  #remedy(): string {
+    const { engine, image } = this.#spec;
+    if (engine === "docker") return `Bring it there with: docker pull ${image}`;
+    return parseImageReference(image).layer === undefined
+      ? `Import it with: dsec layer import ${image}`
+      : `Build a layer with: dsec layer build ${layerName(image)} --from DIR|TAR|debian:SUITE`;
   }
 
   async #inStore(): Promise<ImageChoice | undefined> {

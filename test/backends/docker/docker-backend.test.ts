@@ -14,6 +14,7 @@ import { agentArchive } from "../../../src/backends/container/docker/agent-archi
 import { attach } from "../../../src/backends/container/docker/agent-link.ts";
 import { containerOptions } from "../../../src/backends/container/docker/container-options.ts";
 import { DockerBackend } from "../../../src/backends/container/docker/docker-backend.ts";
+import { startRegistry } from "../../daemon/layers/images/image-fixture.ts";
 
 const socketPath = process.env["DSEC_TEST_DOCKER_SOCKET"] ?? "";
 const image = "dsec-test-busybox:latest";
@@ -192,6 +193,19 @@ test("many that ask for an image that cannot be pulled are all told so", async (
   for (const start of await Promise.allSettled(starts)) {
     expect(start).toMatchObject({ status: "rejected", reason: { code: "image_not_found" } });
   }
+});
+
+test("a registry that refuses, or is not there, is told apart from an image that is not", async () => {
+  const backend = makeBackend();
+  await using closed = await startRegistry("user:nobody-has-this-password\n");
+  for (const [image, code] of [
+    [`${closed.host}/app:1`, "registry_denied"],
+    ["127.0.0.1:1/app:1", "registry_unreachable"],
+  ] as const)
+    await expect(backend.start(request(image), never)).rejects.toMatchObject({
+      code,
+      message: expect.stringContaining(image) as string,
+    });
 });
 
 test("a container of another instance or id is not adopted and not swept", async () => {

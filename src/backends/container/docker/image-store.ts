@@ -48,7 +48,7 @@ export class ImageStore {
     }
   }
 
-  /** @throws DSecError as {@link find}, and `image_not_found` when it can neither be found nor be pulled, or is not to be */
+  /** @throws DSecError as {@link find}, and `image_not_found`, `registry_denied`, `registry_unreachable` when it can neither be found nor be pulled, or is not to be */
   async findOrPull(
     reference: string,
     policy: PullPolicy | undefined,
@@ -99,14 +99,38 @@ export class ImageStore {
       });
     } catch (error) {
       const known = refusal(error, reference, signal);
-      if (known.code !== "start_failed") throw known;
-      throw new DSecError(
-        "image_not_found",
-        `the Docker daemon has no image ${reference} and could not pull it`,
-        { cause: error, details: { image: reference } },
-      );
+      throw known.code === "start_failed" ? notPulled(reference, error) : known;
     }
   }
+}
+
+const saysDenied = /no basic auth|unauthorized|authentication required|denied|forbidden|status:? 40[13]/i;
+const saysUnreachable =
+  /dial tcp|connection re(?:fused|set)|no such host|timeout|deadline exceeded|x509|tls:|EOF|status:? 5\d\d|server gave HTTP/i;
+
+/** Where the reference names no registry it is as likely a misspelt layer, whatever Docker's own registry says. */
+function notPulled(reference: string, cause: unknown): DSecError {
+  const [registry = ""] = reference.split("/");
+  const isNamed = registry !== reference && (/[.:]/.test(registry) || registry === "localhost");
+  const said = cause instanceof Error ? cause.message : "";
+  const options = { cause, details: { image: reference } };
+  if (isNamed && saysDenied.test(said))
+    return new DSecError(
+      "registry_denied",
+      `the registry does not let the Docker daemon have ${reference}; sandboxes pull without credentials: docker pull it first`,
+      options,
+    );
+  if (isNamed && saysUnreachable.test(said))
+    return new DSecError(
+      "registry_unreachable",
+      `the Docker daemon cannot reach the registry of ${reference}`,
+      options,
+    );
+  return new DSecError(
+    "image_not_found",
+    `the Docker daemon has no image ${reference} and could not pull it`,
+    options,
+  );
 }
 
 /** Without a tag Docker would pull every tag there is. */
