@@ -10,13 +10,17 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { findProgram } from "../../src/daemon/resources/program.ts";
 import type { DSecClient, Sandbox } from "../../src/sdk/index.ts";
 import { Internet } from "../daemon/network/internet.ts";
+import { type NetworkedEngine, networkedEngines } from "../daemon/network/networked-engines.ts";
 import { startPythonIndex } from "../daemon/network/registries/python-index.ts";
 import { startVerdaccio } from "../daemon/network/registries/verdaccio.ts";
 import { makeAptRepository } from "./apt-repository.ts";
+import { imageOf } from "./docker-image.ts";
 import { type Fleet, startFleet } from "./fleet.ts";
 
 const run = promisify(execFile);
 const scope = new AsyncDisposableStack();
+/** They end after their containers. */
+const dockerImages = scope.use(new AsyncDisposableStack());
 const npmPort = 4873;
 const aptPort = 8080;
 const upstream = `http://npm.mirror.test:${npmPort}/`;
@@ -27,10 +31,17 @@ let registriesFile: string;
 /** Of npm's registry, for the node, which does not know the sandboxes' names. */
 let npmAddress: string;
 let pythonUrl: string;
-/** May reach all three registries. */
-let allowed: Sandbox;
-/** May reach one, and has npm denied by name. */
-let denied: Sandbox;
+/** apt's, of the repository. */
+let keyring: Buffer;
+
+interface Pair {
+  /** May reach all three registries. */
+  readonly allowed: Sandbox;
+  /** May reach one, and has npm denied by name. */
+  readonly denied: Sandbox;
+}
+/** By engine. */
+const pairs = new Map<string, Pair>();
 
 beforeAll(async () => {
   const directory = await mkdtemp(join(tmpdir(), "dsec-package-managers-"));
@@ -38,7 +49,7 @@ beforeAll(async () => {
   const internet = scope.use(await Internet.start());
   const apt = join(directory, "apt");
   await mkdir(apt);
-  const { keyring } = await makeAptRepository(apt);
+  ({ keyring } = await makeAptRepository(apt));
   await serveDirectory(apt, internet.netnsPath, internet.address(2));
   const npm = scope.use(
     await startVerdaccio({ netnsPath: internet.netnsPath, host: internet.address(1), port: npmPort }),
@@ -66,89 +77,83 @@ beforeAll(async () => {
   fleet = scope.use(await startFleet({ flags: [...flags, "--ca-bundle", internet.caFile] }));
   client = await fleet.client();
   scope.defer(() => client.close());
-  const spec = { image: "debian", engine: "runc", memoryMb: 1024 } as const;
-  [allowed, denied] = await Promise.all([
-    client.runContainer({
-      ...spec,
-      networkRules: { npm: true, debian: true, pypi: true, "a.example.test": true },
-    }),
-    client.runContainer({ ...spec, networkRules: { npm: false, pypi: true } }),
-  ]);
-  for (const sandbox of [allowed, denied]) {
-    await installNpm(sandbox);
-    await sandbox.files.write("/tmp/keyring.gpg", keyring);
-    await sandbox.files.write(
-      "/root/sources.list",
-      `deb [signed-by=/tmp/keyring.gpg] http://apt.mirror.test:${aptPort}/ ./\n`,
-    );
-  }
+  for (const engine of networkedEngines) pairs.set(engine.engine, await makePair(engine));
 });
 
 afterAll(async () => scope.disposeAsync());
 
-describe("npm install", () => {
-  test("works through an allowed registry, to which the sandbox's npm is led by itself", async () => {
-    const install = await allowed.runShell("mkdir -p /root/task && cd /root/task && npm install right 2>&1");
-    expect(install).toMatchObject({ exitCode: 0 });
-    const { stdout } = await allowed.runShell("node -p 'require(\"left\")'");
-    expect(stdout).toBe("1.1.0\n");
+describe.each(networkedEngines)("in containers of $engine", ({ engine }) => {
+  let allowed: Sandbox;
+  let denied: Sandbox;
+  beforeAll(() => {
+    ({ allowed, denied } = pairOf(engine));
   });
 
-  test("fails when the registry is denied, whoever names it, and says that there is no such host", async () => {
-    const { exitCode, stdout } = await denied.runShell(
-      `mkdir -p /root/task && cd /root/task && npm install --fetch-retries=0 --registry ${upstream} right 2>&1`,
-    );
-    expect(exitCode).not.toBe(0);
-    expect(stdout).toContain("ENOTFOUND");
-    expect((await denied.exec(["ls", "/root/task"])).stdout).toBe("");
-    expect((await denied.exec(["env"])).stdout).not.toContain("npm_config_registry");
-  });
-});
+  describe("npm install", () => {
+    test("works through an allowed registry, to which the sandbox's npm is led by itself", async () => {
+      const install = await allowed.runShell(
+        "mkdir -p /root/task && cd /root/task && npm install right 2>&1",
+      );
+      expect(install).toMatchObject({ exitCode: 0 });
+      const { stdout } = await allowed.runShell("node -p 'require(\"left\")'");
+      expect(stdout).toBe("1.1.0\n");
+    });
 
-describe("apt-get install", () => {
-  const apt =
-    "apt-get -q -o Acquire::Retries=0 -o Dir::Etc::SourceList=/root/sources.list -o Dir::Etc::SourceParts=-";
-
-  test("works from a signed repository of an allowed registry", async () => {
-    const { exitCode, stdout } = await allowed.runShell(
-      `cd / && ${apt} update 2>&1 && ${apt} install -y dsec-hello 2>&1 && dsec-hello`,
-    );
-    expect(stdout).toMatch(/\nhello from a package\n$/);
-    expect(exitCode).toBe(0);
+    test("fails when the registry is denied, whoever names it, and says that there is no such host", async () => {
+      const { exitCode, stdout } = await denied.runShell(
+        `mkdir -p /root/task && cd /root/task && npm install --fetch-retries=0 --registry ${upstream} right 2>&1`,
+      );
+      expect(exitCode).not.toBe(0);
+      expect(stdout).toContain("ENOTFOUND");
+      expect((await denied.exec(["ls", "/root/task"])).stdout).toBe("");
+      expect((await denied.exec(["env"])).stdout).not.toContain("npm_config_registry");
+    });
   });
 
-  test("fails where the distribution's name is not allowed", async () => {
-    const { stdout } = await denied.runShell(`cd / && ${apt} update 2>&1; ${apt} install -y dsec-hello 2>&1`);
-    expect(stdout).toContain("Could not resolve 'apt.mirror.test'");
-    expect(stdout).toContain("Unable to locate package dsec-hello");
-  });
-});
+  describe("apt-get install", () => {
+    const apt =
+      "apt-get -q -o Acquire::Retries=0 -o Dir::Etc::SourceList=/root/sources.list -o Dir::Etc::SourceParts=-";
 
-describe("TLS by an authority of the node", () => {
-  test.each([
-    ["curl", ["curl", "-sS", "https://a.example.test/"]],
-    [
-      "python",
+    test("works from a signed repository of an allowed registry", async () => {
+      const { exitCode, stdout } = await allowed.runShell(
+        `cd / && ${apt} update 2>&1 && ${apt} install -y dsec-hello 2>&1 && dsec-hello`,
+      );
+      expect(stdout).toMatch(/\nhello from a package\n$/);
+      expect(exitCode).toBe(0);
+    });
+
+    test("fails where the distribution's name is not allowed", async () => {
+      const { stdout } = await denied.runShell(
+        `cd / && ${apt} update 2>&1; ${apt} install -y dsec-hello 2>&1`,
+      );
+      expect(stdout).toContain("Could not resolve 'apt.mirror.test'");
+      expect(stdout).toContain("Unable to locate package dsec-hello");
+    });
+  });
+
+  describe("TLS by an authority of the node", () => {
+    test.each([
+      ["curl", ["curl", "-sS", "https://a.example.test/"]],
       [
-        "python3",
-        "-c",
-        "from urllib.request import urlopen; print(urlopen('https://a.example.test/').read())",
+        "python",
+        [
+          "python3",
+          "-c",
+          "from urllib.request import urlopen; print(urlopen('https://a.example.test/').read())",
+        ],
       ],
-    ],
-    [
-      "node",
-      ["node", "-e", "fetch('https://a.example.test/').then(async (r) => console.log(await r.text()))"],
-    ],
-  ])("is trusted by %s", async (_, argv) => {
-    const { exitCode, stdout, stderr } = await allowed.exec(argv);
-    expect([exitCode, stderr]).toEqual([0, ""]);
-    expect(stdout).toContain('"name":"a.example.test"');
+      [
+        "node",
+        ["node", "-e", "fetch('https://a.example.test/').then(async (r) => console.log(await r.text()))"],
+      ],
+    ])("is trusted by %s", async (_, argv) => {
+      const { exitCode, stdout, stderr } = await allowed.exec(argv);
+      expect([exitCode, stderr]).toEqual([0, ""]);
+      expect(stdout).toContain('"name":"a.example.test"');
+    });
   });
-});
 
-describe("a cut-off", () => {
-  test("gives pip what had been published by then, and no way to the index itself", async () => {
-    await installPip(denied);
+  test("a cut-off gives pip what had been published by then, and no way to the index itself", async () => {
     const { exitCode, stdout } = await denied.runShell(
       "cd / && PYTHONPATH=/opt/python python3 -m pip install --disable-pip-version-check --no-input --target /root/site tool 2>&1 && PYTHONPATH=/root/site python3 -c 'import tool; print(tool.version)'",
     );
@@ -161,8 +166,12 @@ describe("a cut-off", () => {
     const direct = await denied.runShell(`curl -sS -m 20 ${pythonUrl}simple/tool/ 2>&1`);
     expect(direct.exitCode).toBe(7);
   });
+});
 
-  test("that is set while sandboxes run holds for their next command, and leaves no other way", async () => {
+test.each(networkedEngines)(
+  "a cut-off that is set while containers of $engine run holds for their next command, and leaves no other way",
+  async ({ engine }) => {
+    const { allowed, denied } = pairOf(engine);
     await writeRegistries({ upstream: npmAddress, cutoff: "2026-03-01" });
     await expect
       .poll(async () => (await allowed.exec(["printenv", "npm_config_registry"])).stdout, { timeout: 20_000 })
@@ -180,8 +189,8 @@ describe("a cut-off", () => {
     ]);
     const refused = await denied.exec(["curl", "-sS", "-m", "20", await mirrorOf("npm")]);
     expect(refused.exitCode).toBe(7);
-  });
-});
+  },
+);
 
 async function writeRegistries(npm: { upstream: string; cutoff?: string } = { upstream }): Promise<void> {
   const registries = {
@@ -198,6 +207,45 @@ async function mirrorOf(name: string): Promise<string> {
   const [node] = await client.nodes();
   const registry = node?.status?.registries?.find((found) => found.name === name);
   return `http://${registry?.cidrs[0] ?? ""}:${registry?.ports[0] ?? ""}/left`;
+}
+
+function pairOf(engine: string): Pair {
+  const pair = pairs.get(engine);
+  if (pair === undefined) throw new Error(`no sandboxes of engine ${engine}`);
+  return pair;
+}
+
+async function makePair({ spec, images }: NetworkedEngine): Promise<Pair> {
+  const [first] = pairs.values();
+  const isEquipped = images === "docker";
+  const image = isEquipped ? await imageOf(first?.allowed ?? expect.unreachable(), dockerImages) : "debian";
+  const make = async (networkRules: Record<string, boolean>): Promise<Sandbox> => {
+    const sandbox = await client.createSandbox({
+      ...spec,
+      image,
+      memoryMb: 1024,
+      diskMb: 2048,
+      networkRules,
+    });
+    if (!isEquipped) await equip(sandbox);
+    return sandbox;
+  };
+  const [allowed, denied] = await Promise.all([
+    make({ npm: true, debian: true, pypi: true, "a.example.test": true }),
+    make({ npm: false, pypi: true }),
+  ]);
+  return { allowed, denied };
+}
+
+/** Puts what is tested into a sandbox. */
+async function equip(sandbox: Sandbox): Promise<void> {
+  await installNpm(sandbox);
+  await installPip(sandbox);
+  await sandbox.files.write("/etc/apt/keyring.gpg", keyring);
+  await sandbox.files.write(
+    "/root/sources.list",
+    `deb [signed-by=/etc/apt/keyring.gpg] http://apt.mirror.test:${aptPort}/ ./\n`,
+  );
 }
 
 /** The machine's own Node and npm. */
