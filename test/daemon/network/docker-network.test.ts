@@ -2,7 +2,7 @@ import Docker from "dockerode";
 import { expect, test } from "vitest";
 import type { NetworkDecision } from "../../../src/protocol/network-decision.ts";
 import { containerNode } from "../container-fixture.ts";
-import { tracesOf } from "../temporary-node.ts";
+import { output, tracesOf } from "../temporary-node.ts";
 import { Internet } from "./internet.ts";
 import { networkedEngines } from "./networked-engines.ts";
 
@@ -28,7 +28,7 @@ test("a node that offers docker alone prepares no roots, and its containers have
   await using internet = await Internet.start();
   const docker = networkedEngines.find(({ engine }) => engine === "docker");
   const { node, start } = await containerNode();
-  const options = { ...docker?.options(), backends: ["docker" as const] };
+  const options = { ...docker?.options(), backends: ["docker" as const], maxFlows: 100 };
   const daemon = await start(options);
   const sandbox = await daemon.place({ ...docker?.spec, networkRules: { [internet.address(1)]: true } });
   const reach = async (of: typeof daemon, server: number) =>
@@ -43,6 +43,9 @@ test("a node that offers docker alone prepares no roots, and its containers have
   for await (const decision of log) decisions.push(decision);
   expect(decisions).toContainEqual(
     expect.objectContaining({ address: internet.address(2), allowed: false, by: { kind: "default" } }),
+  );
+  expect(await output("nft", "list", "chain", "inet", node.instance, "flows")).toContain(
+    "ct count over 100 ",
   );
   expect((await tracesOf(node)).filter((trace) => trace.startsWith("mount"))).toEqual([]);
   await daemon.leave();

@@ -153,6 +153,23 @@ test.each(["half-open connections", "datagrams to any port", "datagrams from any
   },
 );
 
+test("what a sandbox leaves open ends with it, and is not held against whoever has its address next", async () => {
+  const policy = network.policy([`allow ${internet.network}`]);
+  const [guest, neighbour] = [await network.enter(policy), await network.enter(policy)];
+  for (const one of [guest, neighbour]) {
+    const host = internet.address(1);
+    await one.visitor.try({ kind: "open", as: "kept", host, port: 7, send: "hello" });
+    await one.visitor.try({ kind: "udp", host, port: 7, send: "hello" });
+  }
+  expect(open(guest)).toHaveLength(2);
+  await network.gate.detach(guest.id);
+  expect(tracked(guest)).toEqual([]);
+  expect(open(neighbour)).toHaveLength(2);
+  expect(await neighbour.visitor.try({ kind: "use", as: "kept", send: "more" })).toMatchObject({
+    text: "more",
+  });
+});
+
 test("what is refused takes no place: after a scan, what is allowed is reached", async () => {
   const guest = await network.enter(network.policy([`allow ${internet.address(1)}`]));
   const { inside, host } = macsOf(guest.address);

@@ -109,7 +109,10 @@ export class Gate implements GatedSandboxes {
 
   /** What the end of this thread does not close: descriptors belong to the process. {@link close} does. */
   get descriptors(): number[] {
-    return [this.#kernel.descriptor, ...(this.#refusals === undefined ? [] : [this.#refusals.descriptor])];
+    return [
+      ...this.#kernel.descriptors,
+      ...(this.#refusals === undefined ? [] : [this.#refusals.descriptor]),
+    ];
   }
 
   bySource(source: string): GatedSandbox | undefined {
@@ -160,14 +163,14 @@ export class Gate implements GatedSandboxes {
     if (this.#byLink.get(entry.link) === entry) this.#byLink.delete(entry.link);
     this.#proxy?.drop(entry);
     await this.#queue(entry, async () => {
-      await this.#kernel.replace(entry.source, undefined, () => ({ add: [], remove: entry.pins.clear() }));
+      await this.#kernel.leave(entry.source, () => ({ add: [], remove: entry.pins.clear() }));
     });
   }
 
   /** Takes everything away from the addresses that no sandbox has: an earlier daemon has left them in force. */
   async reconcile(): Promise<void> {
     for (const source of this.#kernel.sources())
-      if (!this.#bySource.has(source)) await this.#kernel.replace(source, undefined, () => noPins);
+      if (!this.#bySource.has(source)) await this.#kernel.leave(source, () => noPins);
   }
 
   /** What would become of a connection. */

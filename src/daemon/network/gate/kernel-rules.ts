@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { ConnectionTracking } from "../../../backends/linux/connection-tracking.ts";
 import type { SetElement } from "../../../backends/linux/nf-elements.ts";
 import { type ChainChange, type ElementChange, NfTable } from "../../../backends/linux/nf-tables.ts";
 import { LinuxError } from "../../../backends/linux/libc.ts";
@@ -51,6 +52,7 @@ const directions = [
 export class KernelRules {
   readonly #table: string;
   readonly #netlink: NfTable;
+  readonly #tracking: ConnectionTracking;
   /** How many addresses lead to the chains, by the digest of their rules. */
   readonly #users = new Map<string, number>();
   /** Digest of the chains by source address. */
@@ -59,11 +61,13 @@ export class KernelRules {
   readonly #unused = new Set<string>();
   readonly #waiting: Replacement[] = [];
   #turn: NodeJS.Immediate | undefined;
+  #isClosed = false;
 
   /** @throws LinuxError */
   constructor(table: string) {
     this.#table = table;
     this.#netlink = new NfTable(table);
+    this.#tracking = new ConnectionTracking();
   }
 
   /** Takes up what is in force by address, and ends what names were pinned: nobody knows them any more. @throws DSecError */
@@ -90,8 +94,8 @@ export class KernelRules {
     this.#delete(left);
   }
 
-  get descriptor(): number {
-    return this.#netlink.descriptor;
+  get descriptors(): number[] {
+    return [this.#netlink.descriptor, this.#tracking.descriptor];
   }
 
   /** The addresses for which something is allowed. */
@@ -113,6 +117,22 @@ export class KernelRules {
     return done.promise;
   }
 
+  /**
+   * Takes everything away from an address, and has the kernel forget its connections: some would stay for days, and count as
+   * those of whoever has the address next.
+   * @throws LinuxError
+   */
+  async leave(source: string, pins: () => PinChange): Promise<void> {
+    await this.replace(source, undefined, pins);
+    if (this.#isClosed) return;
+    try {
+      this.#tracking.forget(addressBytes(source));
+    } catch (error) {
+      // An older kernel cannot: they end by themselves, some after days.
+      if (!(error instanceof LinuxError)) throw error;
+    }
+  }
+
   /** Changes pins only. @throws LinuxError */
   pin(source: string, pins: PinChange): void {
     this.#netlink.change(pinChanges(source, pins));
@@ -120,9 +140,11 @@ export class KernelRules {
 
   /** Carries out what was begun. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     while (this.#waiting.length > 0) this.#nextTurn();
     clearImmediate(this.#turn);
     this.#netlink.close();
+    this.#tracking.close();
   }
 
   #nextTurn(): void {
