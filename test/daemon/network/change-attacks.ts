@@ -54,11 +54,15 @@ export function changeAttacks(of: () => EngineNetwork): void {
     expect(internet.seen("tcp").filter(({ to }) => to === internet.address(6))).toEqual([]);
   });
 
-  test("while no daemon runs, allowed addresses are reached and nothing else is; the next one goes on", async () => {
+  test("while no daemon runs, allowed addresses are reached and nothing else is; the next one goes on, and trusts no answer of before", async () => {
     const network = of();
     const { internet } = network;
-    await internet.setZone({ "away.example.test": [1] });
-    const guest = await network.enter([`allow ${internet.address(3)}`, "allow away.example.test"]);
+    const neighbour = await network.neighbour();
+    const flips = { name: "flips.example.test", to: [network.gateway, neighbour.address, "169.254.169.254"] };
+    await internet.setZone({ "away.example.test": [1], [flips.name]: [1] });
+    const names = ["allow away.example.test", `allow ${flips.name}:7,80`];
+    const guest = await network.enter([`allow ${internet.address(3)}`, ...names]);
+    expect(await guest.query(flips.name)).toEqual({ addresses: [internet.address(1)] });
     await guest.query("away.example.test");
     expect(await guest.http(1, "away.example.test")).toMatchObject(answered);
     // From the node: nobody else can start a program in the sandbox meanwhile.
@@ -78,11 +82,16 @@ export function changeAttacks(of: () => EngineNetwork): void {
         expect(await from.try(byName)).toEqual(refused);
         const question = { kind: "query", server: network.gateway, name: "away.example.test" } as const;
         expect(await from.try(question)).toMatchObject({ error: expect.any(String) });
+        // Answers are kept for a while, but not beyond a daemon.
+        await internet.setZone({ "away.example.test": [1], [flips.name]: flips.to });
       });
       expect(await say("more")).toEqual({ text: "more" });
       expect(await guest.http(1, "away.example.test")).toEqual(refused);
       await guest.query("away.example.test");
       expect(await guest.http(1, "away.example.test")).toMatchObject(answered);
+      expect(await guest.query(flips.name)).toEqual({ addresses: flips.to });
+      for (const address of flips.to) expect(await guest.echo(address)).toEqual(refused);
+      expect(await guest.http(1, flips.name)).toMatchObject({ text: expect.stringContaining("403") });
       expect(trying.outcomes.length).toBeGreaterThan(0);
       expect(trying.answered).toEqual([]);
     }
