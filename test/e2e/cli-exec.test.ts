@@ -42,7 +42,7 @@ describe("the exit code of a command", () => {
       "echo before; sleep 100",
     ]);
     expect(result).toMatchObject({ code: 124, stdout: "before\n" });
-    expect(result.stderr).toContain("timeout");
+    expect(result.stderr).toContain("its time was up");
   });
 
   test("is the command's own of a sandbox that was made for it", async () => {
