@@ -15,6 +15,9 @@ interface Row extends NodeLayer {
   readonly references: readonly string[];
 }
 
+/** Of one request. */
+const mostDigests = 64;
+
 const heatView: View<Row> = {
   columns: [
     { title: "LAYER", value: ({ references, digest }) => references[0] ?? digest.slice(0, 19) },
@@ -51,7 +54,13 @@ export const layerHeat = defineVerb({
   formats: listingFormats,
   run: async (context, options, references) => {
     const { names, wanted } = await namesOfLayers(context, options.store, references);
-    const { items, unreachable = [] } = await (await context.client()).layers({ heat: true });
+    const { items, unreachable = [] } = await (
+      await context.client()
+    ).layers({
+      heat: true,
+      // more are asked for all together
+      ...(wanted !== undefined && wanted.size <= mostDigests && { digests: [...wanted] }),
+    });
     for (const node of unreachable) note(context.io, `node ${node} does not answer: what it uses is missing`);
     const rows = items
       .filter(({ digest, mounted, sandboxes }) =>

@@ -6,7 +6,7 @@ import { z } from "zod";
 import { isErrno } from "../backends/linux/libc.ts";
 import type { Json, PreparedNetwork } from "../backends/backend.ts";
 import { DSecError } from "../protocol/errors.ts";
-import type { LayerHeat, NodeLayer } from "../protocol/layer.ts";
+import type { LayerHeat, LayerQuery, NodeLayer } from "../protocol/layer.ts";
 import { ImageConfig } from "./layers/images/image-manifest.ts";
 import { LayerMounts } from "./layers/layer-mounts.ts";
 import { usesOfLayers } from "./layers/layer-uses.ts";
@@ -252,16 +252,17 @@ export class LocalProvisioner implements Provisioner {
     return removed;
   }
 
-  async layers(heat: boolean): Promise<Omit<NodeLayer, "node">[]> {
+  async layers({ heat, digest: wanted }: LayerQuery): Promise<Omit<NodeLayer, "node">[]> {
     const mounted = "value" in this.#layers ? this.#layers.value.all.map(({ digest }) => digest) : [];
-    const heats = heat ? await this.#store.heats(mounted) : new Map<string, LayerHeat>();
-    return usesOfLayers(new Set(mounted), this.#held, heats);
+    const asked = wanted === undefined ? undefined : new Set(wanted);
+    const isAsked = (digest: string): boolean => asked?.has(digest) ?? true;
+    const heats = heat ? await this.#store.heats(mounted.filter(isAsked)) : new Map<string, LayerHeat>();
+    return usesOfLayers(new Set(mounted), this.#held, heats).filter(({ digest }) => isAsked(digest));
   }
 
   async releaseLayers(digests: readonly string[]): Promise<Omit<NodeLayer, "node">[]> {
-    const asked = new Set(digests);
-    if ("value" in this.#layers) await this.#layers.value.drop(asked);
-    return (await this.layers(false)).filter(({ digest }) => asked.has(digest));
+    if ("value" in this.#layers) await this.#layers.value.drop(new Set(digests));
+    return this.layers({ heat: false, digest: [...digests] });
   }
 
   async disk(): Promise<{ totalBytes: number; availableBytes: number }> {

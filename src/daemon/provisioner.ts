@@ -3,7 +3,7 @@
  * a network namespace. Implemented by {@link LocalProvisioner}; fakes of it have no place in tests.
  */
 import type { Json, PreparedLink, PreparedNetwork, PreparedRoot } from "../backends/backend.ts";
-import type { NodeLayer } from "../protocol/layer.ts";
+import type { LayerQuery, NodeLayer } from "../protocol/layer.ts";
 import type { ImageConfig } from "./layers/images/image-manifest.ts";
 import type { LayerKind } from "../protocol/sandbox.ts";
 
@@ -70,7 +70,7 @@ export interface Provisioner {
     signal: AbortSignal,
   ): Promise<{ readonly kind: string; readonly name: string }[]>;
   /** Layers that are mounted or in use, with what is known of their heat if that is asked for. */
-  layers(heat: boolean): Promise<Omit<NodeLayer, "node">[]>;
+  layers(query: LayerQuery): Promise<Omit<NodeLayer, "node">[]>;
   /** Unmounts those of `digests` that no sandbox uses. @returns the others */
   releaseLayers(digests: readonly string[]): Promise<Omit<NodeLayer, "node">[]>;
   /** Bytes of the scratch file system. */

@@ -37,6 +37,15 @@ export const NodeLayerList = z.object({
 });
 export type NodeLayerList = z.infer<typeof NodeLayerList>;
 
+/** Query of `GET /v1/layers`. */
+export const LayerQuery = z.strictObject({
+  /** Whether nodes look how much of the layers was read. */
+  heat: z.boolean().default(false),
+  /** Only these layers. */
+  digest: z.array(z.string().max(100)).max(64).optional(),
+});
+export type LayerQuery = z.infer<typeof LayerQuery>;
+
 /** Layers that nodes need not keep mounted for the next sandbox. */
 export const LayerRelease = z.strictObject({
   digests: z.array(z.string().max(100)).max(4096),

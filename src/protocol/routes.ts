@@ -104,7 +104,7 @@ export const routes = define({
   reclaim: { method: "POST", path: "/v1/reclaim", served: "both" },
   /** query SandboxFilter + cursor → NDJSON WatchEvent. */
   watch: { method: "GET", path: "/v1/watch", served: "both" },
-  /** query heat → NodeLayerList: layers that are in use, or whose heat is known. */
+  /** query LayerQuery → NodeLayerList: layers that are in use, or whose heat is known. */
   listLayers: { method: "GET", path: "/v1/layers", served: "both" },
   /** LayerRelease → NodeLayerList: those of them that are still mounted, being in use. */
   releaseLayers: { method: "POST", path: "/v1/layers/release", served: "both" },

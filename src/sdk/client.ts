@@ -164,10 +164,12 @@ export class DSecClient implements AsyncDisposable {
     return (await this.#http.json<NodeList>("doctor", { ...options, idempotent: true })).items;
   }
 
-  /** Layers that nodes use, by node: whose roots they are part of, and with `heat` how much of them was read. */
-  async layers(options: CallOptions & { readonly heat?: boolean } = {}): Promise<NodeLayerList> {
-    const { heat = false, signal } = options;
-    return this.#http.json<NodeLayerList>("listLayers", { query: { heat }, signal });
+  /** Layers that nodes use, by node: whose roots they are part of, and with `heat` how much of them was read. @param options `digests`: only of these, at most 64 */
+  async layers(
+    options: CallOptions & { readonly heat?: boolean; readonly digests?: readonly string[] } = {},
+  ): Promise<NodeLayerList> {
+    const { heat = false, digests, signal } = options;
+    return this.#http.json<NodeLayerList>("listLayers", { query: { heat, digest: digests }, signal });
   }
 
   /** Lets nodes unmount layers that they only keep for the next sandbox. @returns those of `digests` that are in use */

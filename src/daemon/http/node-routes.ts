@@ -22,7 +22,7 @@ export function serveNode(server: WireServer, parts: NodeRouteParts): void {
     return status.read();
   });
   server.handle("listLayers", async ({ query }) => {
-    const layers = (await provisioner?.layers(query.heat)) ?? [];
+    const layers = (await provisioner?.layers(query)) ?? [];
     return { items: layers.map((layer) => ({ node: name, ...layer })) };
   });
   server.handle("releaseLayers", async ({ body }) => {

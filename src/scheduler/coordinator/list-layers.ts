@@ -1,4 +1,4 @@
-import type { LayerRelease, NodeLayerList } from "../../protocol/layer.ts";
+import type { LayerQuery, LayerRelease, NodeLayerList } from "../../protocol/layer.ts";
 import { askAll } from "./fan-out.ts";
 import type { FleetNode } from "./fleet-node.ts";
 import type { Registry } from "./registry.ts";
@@ -10,13 +10,13 @@ const plainMs = 15_000;
 /** Of every node; one that does not answer is named. */
 export async function listLayers(
   registry: Registry,
-  { heat }: { readonly heat: boolean },
+  query: LayerQuery,
   signal: AbortSignal,
 ): Promise<NodeLayerList> {
   return together(registry, (node) =>
     node.client.json<NodeLayerList>("listLayers", {
-      query: { heat },
-      timeoutMs: node.patience(heat ? heatMs : plainMs),
+      query: { ...query },
+      timeoutMs: node.patience(query.heat ? heatMs : plainMs),
       signal,
     }),
   );

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { ExecList, LogLine } from "../../protocol/exec.ts";
-import { LayerRelease, NodeLayerList } from "../../protocol/layer.ts";
+import { LayerQuery, LayerRelease, NodeLayerList } from "../../protocol/layer.ts";
 import { NodeName, SandboxId, SandboxRef } from "../../protocol/names.ts";
 import { NodeList, NodeRegistration, NodeStatus, ServerVersion } from "../../protocol/node.ts";
 import { Port, PortToken, PortTokenRequest } from "../../protocol/port.ts";
@@ -223,7 +223,7 @@ export const contracts = define({
   },
   listLayers: {
     summary: "Layers that nodes use or used, who uses them, and how much of them was read",
-    query: z.strictObject({ heat: z.boolean().default(false) }),
+    query: LayerQuery,
     status: 200,
     answer: "json",
     schema: NodeLayerList,
