@@ -10,13 +10,16 @@ import type { OptionValues } from "./option.ts";
 import { defined } from "./sandbox-options.ts";
 import { parseMebibytes } from "./size.ts";
 
-/** Flags of a process that is a node: `up` and `daemon`. What is not given is the daemon's to decide. */
+/** Flags of a process that is a node: `up` and `daemon`. What is not given is the daemon's to decide; a test holds what is said of it here to that. */
 export const nodeOptions = {
   layerStore: text(
     "--layer-store <dir>",
     "directory of the layer store, or rclone:REMOTE:PATH; <data>/layers unless given",
   ),
-  networkRange: text("--network-range <cidr>", "IPv4 range of the sandboxes' addresses"),
+  networkRange: text(
+    "--network-range <cidr>",
+    "IPv4 range of the sandboxes' addresses; 10.213.0.0/16 unless given",
+  ),
   registries: text(
     "--registries <file>",
     "what registries' names stand for in policies; registries.yaml beside the config file unless given",
@@ -30,17 +33,25 @@ export const nodeOptions = {
   audit: flag("--audit", "record starts, ends and connects of processes in sandboxes, for dsec audit"),
   dockerSocket: text("--docker-socket <path>", "socket of the Docker daemon"),
   maxFlows: value("--max-flows <count>", "connections of a sandbox at a time", parseCount),
-  maxSandboxes: value("--max-sandboxes <count>", "sandboxes at a time", parseCount),
+  maxSandboxes: value("--max-sandboxes <count>", "sandboxes at a time; 4096 unless given", parseCount),
   memoryOvercommit: value(
     "--memory-overcommit <factor>",
-    "how many times the machine's memory may be asked for",
+    "how many times the machine's memory may be asked for; 50 unless given",
     parseNumber,
   ),
-  memoryFloor: value("--memory-floor <size>", "free memory below which nothing new is taken", parseMebibytes),
-  diskFloor: value("--disk-floor <size>", "free disk below which nothing new is taken", parseMebibytes),
+  memoryFloor: value(
+    "--memory-floor <size>",
+    "free memory below which nothing new is taken; 512m unless given",
+    parseMebibytes,
+  ),
+  diskFloor: value(
+    "--disk-floor <size>",
+    "free disk below which nothing new is taken; 1g unless given",
+    parseMebibytes,
+  ),
   keepEnded: value(
     "--keep-ended <duration>",
-    "how long records and logs of ended sandboxes are kept",
+    "how long records and logs of ended sandboxes are kept; 1h unless given",
     parseSeconds,
   ),
   logLevel: choice("--log-level <level>", "fatal|error|warn|info|debug|trace|silent; info unless given", [

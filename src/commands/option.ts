@@ -74,7 +74,6 @@ export function commanderOption(spec: OptionSpec<unknown>): Option {
   const option = new Option(spec.flags, spec.help);
   if (spec.parse !== undefined)
     option.argParser<unknown>((given, previous) => spec.parse?.(given, previous ?? spec.initial));
-  if (spec.choices !== undefined) option.argChoices = [...spec.choices];
   return spec.hidden === true ? option.hideHelp() : option;
 }
 

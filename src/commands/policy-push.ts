@@ -35,6 +35,7 @@ export const pushPolicy = defineVerb({
       );
     const to = audience(refs, options);
     const result = await (await client()).policies.push(policy, to, { dryRun: options.dryRun });
+    if (result.items.length === 0) note(io, "no sandbox is meant by that");
     for (const warning of new Set(result.items.flatMap(({ warnings }) => warnings)))
       note(io, `warning: ${warning}`);
     return { type: "listing", listing: listingOf(changeView, result.items), failures: failuresOf(result) };

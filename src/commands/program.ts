@@ -62,7 +62,8 @@ export async function parseArguments(
       const { packageVersion } = await import("./package-version.ts");
       terminal.writeOut(`${await packageVersion()}\n`);
     }
-    if (error.exitCode === 0) return undefined;
+    // a noun alone has shown its verbs, as `dsec` alone does
+    if (error.exitCode === 0 || error.code === "commander.help") return undefined;
     throw usageError(error);
   }
   return invocation;
@@ -105,13 +106,15 @@ function addVerb(
   select: (verb: Verb, command: Command) => void,
 ): void {
   if ("verbs" in loaded) {
-    command.description(summary);
+    command.description(summary).helpCommand("help [command]", "show help");
     for (const [name, entry] of Object.entries(loaded.verbs))
       addVerb(command.command(name).summary(entry.summary), entry.summary, entry.verb, terminal, select);
     return;
   }
   const { description, examples, operands, passThrough, options } = loaded;
-  command.description(description === undefined ? summary : `${summary}\n\n${description}`);
+  // its lines are those of docs/cli.md; here the terminal's width decides
+  const reflowed = description?.replaceAll("\n", " ");
+  command.description(reflowed === undefined ? summary : `${summary}\n\n${reflowed}`);
   if (operands !== undefined) command.arguments(operands);
   if (passThrough === true) command.passThroughOptions();
   addOptions(command, options);

@@ -177,6 +177,7 @@ describe("help", () => {
 
   test("of a noun lists its verbs", async () => {
     expect((await parse("help", "config")).out).toContain("use-context");
+    expect((await parse("config")).out).toContain("use-context");
     expect((await parse("help", "config", "use-context")).out).toContain("<name>");
   });
 });
