@@ -36,6 +36,7 @@ describe("bad input is one clear error with its code and exit code", () => {
     ["no such state", ["ls", "--state", "happy"], 2, "invalid_argument"],
     ["no such engine", ["run", "--engine", "podman", "busybox"], 2, "invalid_argument"],
     ["no reference", ["stop"], 2, "invalid_argument"],
+    ["what is to be reclaimed", ["reclaim"], 2, "invalid_argument"],
     ["references and filters", ["rm", "box", "--all"], 2, "invalid_argument"],
     ["a bad reference", ["inspect", "No/Such"], 2, "invalid_argument"],
     ["an unknown reference", ["inspect", "nobody"], 125, "not_found"],
