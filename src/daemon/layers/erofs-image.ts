@@ -1,5 +1,7 @@
 import { join } from "node:path";
+import { DSecError } from "../../protocol/errors.ts";
 import { runProgram } from "../resources/program.ts";
+import { findCutOffName } from "./buildable-tree.ts";
 
 /** An EROFS image: metadata, and the content of its files. */
 export interface ErofsImage {
@@ -17,11 +19,12 @@ const sourceDateEpoch = "4102444800";
  * The same tree gives the same bytes.
  *
  * @param into an empty directory for the image
+ * @throws DSecError `invalid_argument` for a name that cannot be stored, `cancelled`, `internal`
  */
 export async function makeErofsImage(root: string, into: string, signal?: AbortSignal): Promise<ErofsImage> {
   const metadata = join(into, "metadata.erofs");
   const data = join(into, "data.erofs");
-  await runProgram(
+  const made = runProgram(
     "mkfs.erofs",
     [
       "--quiet",
@@ -38,5 +41,15 @@ export async function makeErofsImage(root: string, into: string, signal?: AbortS
       ...(signal !== undefined && { signal }),
     },
   );
+  await made.catch(async (error: unknown) => {
+    // Version 1.5 looks for a name of that length without its last byte.
+    const name = await findCutOffName(root);
+    if (name === undefined) throw error;
+    throw new DSecError(
+      "invalid_argument",
+      `the name '${name}' of 255 bytes is longer than this machine's mkfs.erofs can store: 254 bytes`,
+      { cause: error },
+    );
+  });
   return { metadata, data: [data] };
 }

@@ -6,6 +6,7 @@ import type { LayerKind } from "../../protocol/sandbox.ts";
 import type { ResolvedImage } from "../provisioner.ts";
 import { mapBounded } from "../bounded.ts";
 import { throwIfCancelled } from "../resources/program.ts";
+import { refuseOverlayAttributes } from "./buildable-tree.ts";
 import { createDurably, moveDurably } from "./durable-file.ts";
 import { makeErofsImage, type ErofsImage } from "./erofs-image.ts";
 import { digestOf } from "./digest.ts";
@@ -200,6 +201,7 @@ export class LayerStore {
     try {
       return await withWorkDirectory(this.paths.temporary, async (work) => {
         const root = await source.prepare(join(work, "root"), options);
+        await refuseOverlayAttributes(root, options.signal);
         options.onProgress?.("making the image");
         await mkdir(join(work, "image"));
         const image = await makeErofsImage(root, join(work, "image"), options.signal);
