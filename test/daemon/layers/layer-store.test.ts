@@ -8,7 +8,6 @@ import {
   readdir,
   readFile,
   readlink,
-  rm,
   stat,
   symlink,
   utimes,
@@ -97,34 +96,6 @@ async function expectTree(root: string): Promise<void> {
   expect([odd.uid, odd.gid, odd.size]).toEqual([1234, 5678, 200_000]);
   expect(await readFile(join(root, "odd \n näme"), "utf8")).toBe("x".repeat(200_000));
 }
-
-test("a tree whose files stand for others, or have names that cannot be stored, is refused by their names", async () => {
-  const reference = "odd:1";
-  await writeFile(join(tree, "alias"), "1234567");
-  for (const [name, value] of [
-    ["trusted.overlay.metacopy", ""],
-    ["trusted.overlay.redirect", "/etc/shadow"],
-  ] as const) {
-    setExtended(join(tree, "alias"), name, Buffer.from(value), value.length, 0);
-    const archive = join(node.directory, "odd.tar");
-    execFileSync("tar", ["--xattrs", "--xattrs-include=*", "-C", tree, "-cf", archive, "."]);
-    for (const from of [tree, archive])
-      await expect(store.build({ reference, from })).rejects.toMatchObject({
-        code: "invalid_argument",
-        message: expect.stringContaining(`'alias' has the attribute trusted.overlay.`) as string,
-      });
-  }
-  await rm(join(tree, "alias"));
-  await writeFile(join(tree, "n".repeat(255)), "");
-  const built = await store.build({ reference, from: tree }).catch((error: unknown) => error);
-  // A newer mkfs.erofs stores it.
-  if (built instanceof Error)
-    expect(built).toMatchObject({
-      code: "invalid_argument",
-      message: expect.stringContaining("nnnn") as string,
-    });
-  expect(await workInProgress()).toEqual([]);
-});
 
 test("a directory comes back with modes, owners, times, links, empty folders and odd names", async () => {
   await fillTree();
