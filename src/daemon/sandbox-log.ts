@@ -130,12 +130,14 @@ export class SandboxLog<T> {
   async #more({ waiting }: Kept<T>, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return;
     const { promise, resolve } = Promise.withResolvers<void>();
-    waiting.add(resolve);
-    signal.addEventListener("abort", () => resolve(), { once: true });
+    const wake = () => resolve();
+    waiting.add(wake);
+    signal.addEventListener("abort", wake);
     try {
       await promise;
     } finally {
-      waiting.delete(resolve);
+      waiting.delete(wake);
+      signal.removeEventListener("abort", wake);
     }
   }
 }

@@ -1,3 +1,4 @@
+import { getEventListeners } from "node:events";
 import { expect, test } from "vitest";
 import { SandboxLog } from "../../src/daemon/sandbox-log.ts";
 
@@ -66,4 +67,16 @@ test("who follows gets what comes, until the sandbox has ended, its entries are 
   stop.abort();
   expect(await Promise.all(following)).toEqual([["old", "new"], ["new"], ["new"], ["new"]]);
   expect(await follow("ends")).toEqual(["old", "new"]);
+});
+
+test("following a log for long leaves nothing behind at its signal", async () => {
+  const log = new SandboxLog<string>({ perLane: 10, inAll: 10 });
+  const stop = new AbortController();
+  const entries = log.read("one", { since: undefined, follow: true }, stop.signal);
+  for (let entry = 0; entry < 3; entry += 1) {
+    const next = entries.next();
+    log.add("one", 1, "more");
+    await next;
+  }
+  expect(getEventListeners(stop.signal, "abort")).toEqual([]);
 });
