@@ -34,7 +34,7 @@ export interface SandboxGateParts extends GateSettings {
 
 const restartMs = { least: 200, most: 30_000 } as const;
 const linkDirectory = "/sys/class/net";
-/** Decisions kept. */
+/** Decisions kept: of a sandbox, so many of each stage that were allowed, and that were refused. */
 const mostDecisions = { perLane: 512, inAll: 200_000 } as const;
 
 /** Of sandboxes whose policy is not known: nothing is allowed. */
@@ -198,7 +198,8 @@ export class SandboxGate implements SandboxPolicies {
 
   #reported({ decisions, counted }: GateReport): void {
     for (const decision of decisions)
-      if (this.#links.has(decision.sandbox)) this.#log.add(decision.sandbox, decision.time, decision);
+      if (this.#links.has(decision.sandbox))
+        this.#log.add(decision.sandbox, decision.time, decision, { lane: laneOf(decision) });
     for (const [sandbox, more] of counted) {
       this.#total = sumOf(this.#total, more);
       if (this.#links.has(sandbox))
@@ -232,6 +233,11 @@ export class SandboxGate implements SandboxPolicies {
       this.#parts.interrupted(asError(error));
     }
   }
+}
+
+/** What a sandbox may ask for without end must not push out what it was refused. */
+function laneOf({ decision }: ReportedDecision): string {
+  return `${decision.stage} ${decision.allowed ? "allowed" : "refused"}`;
 }
 
 function asError(error: unknown): Error {

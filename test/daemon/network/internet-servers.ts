@@ -8,6 +8,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { TLSSocket } from "node:tls";
 import dns from "dns-packet";
+import { isIP } from "node:net";
 
 /** By name. */
 export type Zone = Readonly<Record<string, { readonly ttl: number; readonly addresses: readonly string[] }>>;
@@ -88,18 +89,21 @@ function answerName(message: Buffer): Buffer {
   if (question === undefined)
     return dns.encode({ type: "response", ...(id !== undefined && { id }), flags: 1 });
   const found = zone[question.name.toLowerCase()];
-  const family = question.type === "AAAA" ? ":" : ".";
-  const type = question.type === "AAAA" ? "AAAA" : "A";
-  const addresses = (found?.addresses ?? []).filter((address) => address.includes(family));
   return dns.encode({
     type: "response",
     ...(id !== undefined && { id }),
     flags: dns.RECURSION_AVAILABLE | (found === undefined ? 3 : 0),
     questions: [question],
-    answers:
-      question.type === "A" || question.type === "AAAA"
-        ? addresses.map((data) => ({ type, name: question.name, ttl: found?.ttl ?? 0, data }))
-        : [],
+    answers: question.type === "A" || question.type === "AAAA" ? recordsOf(question.name, question.type) : [],
+  });
+}
+
+/** Of a name, and of those that it stands for: what is no address in the zone is a name. */
+function recordsOf(name: string, type: "A" | "AAAA"): dns.Answer[] {
+  const { addresses, ttl } = zone[name.toLowerCase()] ?? { addresses: [], ttl: 0 };
+  return addresses.flatMap((data): dns.Answer[] => {
+    if (isIP(data) === 0) return [{ type: "CNAME", name, ttl, data }, ...recordsOf(data, type)];
+    return isIP(data) === (type === "A" ? 4 : 6) ? [{ type, name, ttl, data }] : [];
   });
 }
 

@@ -31,6 +31,30 @@ export function nameAttacks(of: () => EngineNetwork): void {
     await logged(guest, { ...denied, name: `${secret}.${secret}.tunnel.example.test`.toLowerCase() });
   });
 
+  test("an allowed name that stands for a denied one is refused as that one is, by the rule that denies it", async () => {
+    const network = of();
+    const { internet } = network;
+    await internet.setZone({
+      "denied.example.test": [2],
+      "alias.example.test": ["denied.example.test"],
+      "far.example.test": ["alias.example.test"],
+      "fine.example.test": ["open.example.test"],
+      "open.example.test": [1],
+    });
+    const guest = await network.enter(["allow *.example.test", "deny denied.example.test"]);
+    for (const name of ["denied.example.test", "alias.example.test", "far.example.test"]) {
+      expect(await guest.query(name)).toEqual({ error: "ENOTFOUND" });
+      await logged(guest, {
+        stage: "query",
+        name,
+        allowed: false,
+        by: { kind: "rule", index: 1, text: "deny denied.example.test" },
+      });
+      expect(await guest.https(2, name)).toEqual(refused);
+    }
+    expect(await guest.query("fine.example.test")).toEqual({ addresses: [internet.address(1)] });
+  });
+
   test("no other name server is reached, by UDP, TCP, TLS or HTTPS", async () => {
     const network = of();
     const { internet } = network;

@@ -37,6 +37,8 @@ export interface DnsQuery {
 export interface DnsAnswer {
   readonly code: ResponseCode;
   readonly addresses: readonly string[];
+  /** The names it stands for, canonical, in the order of the chain. */
+  readonly aliases: readonly string[];
   /** Seconds: the least of all records on the way. */
   readonly ttl: number;
 }
@@ -126,8 +128,14 @@ export function parseAnswer(message: Buffer, id: number, name: string): DnsAnswe
   if ((message.readUInt16BE(2) & dns.TRUNCATED_RESPONSE) !== 0) return "truncated";
   const rcode = message.readUInt8(3) & 0xf;
   if (rcode !== responseCodes.NOERROR)
-    return { code: rcode === responseCodes.NXDOMAIN ? "NXDOMAIN" : "SERVFAIL", addresses: [], ttl: 0 };
+    return {
+      code: rcode === responseCodes.NXDOMAIN ? "NXDOMAIN" : "SERVFAIL",
+      addresses: [],
+      aliases: [],
+      ttl: 0,
+    };
   const answers = parsed.answers ?? [];
+  const aliases: string[] = [];
   let at = name;
   let ttl = Number.POSITIVE_INFINITY;
   for (let hops = 0; hops < longestChain; hops += 1) {
@@ -135,6 +143,7 @@ export function parseAnswer(message: Buffer, id: number, name: string): DnsAnswe
     if (alias?.type !== "CNAME") break;
     ttl = Math.min(ttl, alias.ttl ?? 0);
     at = canonicalName(alias.data) ?? "";
+    aliases.push(at);
   }
   const addresses: string[] = [];
   for (const record of answers) {
@@ -142,7 +151,7 @@ export function parseAnswer(message: Buffer, id: number, name: string): DnsAnswe
     ttl = Math.min(ttl, record.ttl ?? 0);
     addresses.push(record.data);
   }
-  return { code: "NOERROR", addresses, ttl: Number.isFinite(ttl) ? ttl : 0 };
+  return { code: "NOERROR", addresses, aliases, ttl: Number.isFinite(ttl) ? ttl : 0 };
 }
 
 function decode(message: Buffer): dns.DecodedPacket | undefined {

@@ -4,7 +4,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { canonicalName } from "../../../protocol/domain-name.ts";
 import type { DecidedBy, NetworkVerdict } from "../../../protocol/network-decision.ts";
 import type { CompiledPolicy } from "../policy/compile.ts";
-import { judgeName } from "../policy/judge.ts";
+import { judgeAliases, judgeName } from "../policy/judge.ts";
 import { type DnsAnswer, type DnsQuery, encodeAnswer, encodeRefusal, parseQuery } from "./dns-message.ts";
 import { tooManyFlows } from "./flow.ts";
 import type { GatedSandbox, GatedSandboxes } from "./gated-sandbox.ts";
@@ -24,8 +24,9 @@ const idleConnectionMs = 10_000;
 const graceMs = 60_000;
 const tcpBacklog = 512;
 const longestQuery = 1232;
-const notAsked: DnsAnswer = { code: "SERVFAIL", addresses: [], ttl: 0 };
-const noSuchName: DnsAnswer = { code: "NXDOMAIN", addresses: [], ttl: 0 };
+const notAsked: DnsAnswer = { code: "SERVFAIL", addresses: [], aliases: [], ttl: 0 };
+const noRecords: DnsAnswer = { code: "NOERROR", addresses: [], aliases: [], ttl: 0 };
+const noSuchName: DnsAnswer = { code: "NXDOMAIN", addresses: [], aliases: [], ttl: 0 };
 
 /**
  * The only name server that sandboxes reach. It answers for names that the asking sandbox's policy allows; for all others it says at once that
@@ -72,8 +73,10 @@ export class Resolver {
   async probe(policy: CompiledPolicy, name: string): Promise<{ answer: DnsAnswer; verdict: NetworkVerdict }> {
     const verdict = judgeName(policy, name);
     const canonical = canonicalName(name);
-    const isAsked = verdict.allowed && canonical !== undefined;
-    return { answer: isAsked ? await this.#parts.upstream.ask(canonical) : noSuchName, verdict };
+    if (!verdict.allowed || canonical === undefined) return { answer: noSuchName, verdict };
+    const answer = await this.#parts.upstream.ask(canonical);
+    const found = judgeAliases(policy, name, answer.aliases);
+    return { answer: found.allowed ? answer : noSuchName, verdict: found };
   }
 
   close(): void {
@@ -117,18 +120,22 @@ export class Resolver {
       return encodeAnswer(query, noSuchName, { reason, udp });
     }
     // Sandboxes have no IPv6 addresses, and other records could carry keys for what the proxy must read (ECH), or data.
-    if (type !== "A") return encodeAnswer(query, { code: "NOERROR", addresses: [], ttl: 0 }, { udp });
+    if (type !== "A") return encodeAnswer(query, noRecords, { udp });
     const { upstream, now } = this.#parts;
     if (canonical !== undefined && !upstream.isKnown(canonical) && !sandbox.begun.take(now())) {
       sandbox.decided({ ...log, ...tooManyFlows });
       return encodeAnswer(query, notAsked, { reason: "more questions than the sandbox may ask", udp });
     }
-    const { answer } = await this.probe(sandbox.policy, name);
+    if (canonical === undefined) return encodeAnswer(query, noSuchName, { udp });
+    const answer = await upstream.ask(canonical);
     // The policy may be another by now.
-    const after = judgeName(sandbox.policy, name);
+    const after = judgeAliases(sandbox.policy, name, answer.aliases);
     sandbox.decided({ ...log, allowed: after.allowed, by: after.by });
-    if (!after.allowed || canonical === undefined || sandbox.isGone)
-      return encodeAnswer(query, noSuchName, { udp });
+    if (!after.allowed) {
+      const reason = `refused by the sandbox's network policy: ${describe(after.by)}`;
+      return encodeAnswer(query, noSuchName, { reason, udp });
+    }
+    if (sandbox.isGone) return encodeAnswer(query, noSuchName, { udp });
     if (answer.addresses.length > 0) {
       const until = this.#parts.now() + answer.ttl * 1000 + graceMs;
       sandbox.pins.add(sandbox.policy, canonical, answer.addresses, until);

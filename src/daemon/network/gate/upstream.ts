@@ -21,7 +21,7 @@ const mostAnswers = 4096;
 const ttlSeconds = { least: 30, most: 3600, failure: 2 } as const;
 const longestTcpAnswer = 65_535;
 
-const failed: DnsAnswer = { code: "SERVFAIL", addresses: [], ttl: ttlSeconds.failure };
+const failed: DnsAnswer = { code: "SERVFAIL", addresses: [], aliases: [], ttl: ttlSeconds.failure };
 
 /** Asks the node's name servers for IPv4 addresses. The same question at the same time is asked once; answers serve for their time. */
 export class Upstream {

@@ -63,6 +63,24 @@ export function judgeName(policy: CompiledPolicy, text: string): NetworkVerdict 
   return allow === undefined ? byDefault(policy) : byRule(allow);
 }
 
+/**
+ * {@link judgeName} of a name that turned out to stand for others: a rule that denies one of those denies it, too.
+ *
+ * @param aliases canonical
+ */
+export function judgeAliases(
+  policy: CompiledPolicy,
+  name: string,
+  aliases: readonly string[],
+): NetworkVerdict {
+  const verdict = judgeName(policy, name);
+  if (!verdict.allowed) return verdict;
+  const denied = aliases
+    .map((alias) => judgeName(policy, alias))
+    .find(({ allowed, by }) => !allowed && by.kind === "rule");
+  return denied ?? verdict;
+}
+
 /** A connection of which only the name is known: what the addresses behind it are may still refuse it. */
 export function judgeConnectionByName(
   policy: CompiledPolicy,
