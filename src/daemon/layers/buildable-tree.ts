@@ -12,8 +12,8 @@ const listXattr = libcFunction<[Uint8Array, Uint8Array, number]>("llistxattr", [
 ]);
 /** All that one file can have. */
 const longestList = 65_536;
-const opaqueXattr = "trusted.overlay.opaque";
-const overlayXattr = /^trusted\.overlay\./;
+/** The others of an overlay, as its upper directory has them, lead nowhere. */
+const following = new Set(["trusted.overlay.metacopy", "trusted.overlay.redirect"]);
 
 /** Bytes of a name that mkfs.erofs of version 1.5 cuts off, to look for a file of that name. */
 const nameCutOff = 255;
@@ -28,7 +28,7 @@ export async function refuseOverlayAttributes(root: string, signal?: AbortSignal
   const list = Buffer.alloc(longestList);
   for await (const path of treePaths(Buffer.from(root))) {
     throwIfCancelled(signal);
-    const found = attributesOf(path, list).find((name) => overlayXattr.test(name) && name !== opaqueXattr);
+    const found = attributesOf(path, list).find((name) => following.has(name));
     if (found === undefined) continue;
     const shown = printable(path.subarray(Buffer.byteLength(root) + 1).toString("latin1"));
     throw new DSecError(
