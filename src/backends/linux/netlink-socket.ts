@@ -1,11 +1,7 @@
 /** Netlink: messages to the kernel and its answers. Every call is synchronous; the kernel carries a message out before it returns. */
 import { closeDescriptor, isErrno, libcFunction, LinuxError } from "./libc.ts";
+import { setOption, SOCK_CLOEXEC, socket } from "./socket.ts";
 
-const socketFunction = libcFunction<[number, number, number]>("socket", [
-  "int domain",
-  "int type",
-  "int protocol",
-]);
 const sendFunction = libcFunction<[number, Uint8Array, number, number]>("send", [
   "int fd",
   "const void *buffer",
@@ -19,17 +15,8 @@ const receiveFunction = libcFunction<[number, Uint8Array, number, number]>("recv
   "int flags",
 ]);
 
-const setOption = libcFunction<[number, number, number, Uint8Array, number]>("setsockopt", [
-  "int fd",
-  "int level",
-  "int name",
-  "const void *value",
-  "unsigned int length",
-]);
-
 const netlinkFamily = 16;
 const rawSocket = 3;
-const closeOnExec = 0o2_000_000;
 const doNotWait = 0x40;
 const socketLevel = 1;
 /** SO_SNDBUFFORCE: past the limit for users. */
@@ -74,7 +61,7 @@ export class NetlinkSocket {
 
   /** @param protocol of {@link netlinkProtocol} @throws LinuxError */
   constructor(protocol: number) {
-    this.#fd = socketFunction(netlinkFamily, rawSocket | closeOnExec, protocol);
+    this.#fd = socket(netlinkFamily, rawSocket | SOCK_CLOEXEC, protocol);
   }
 
   /** Sends the messages in one call; the kernel carries out each in turn. @throws LinuxError of the first that failed */

@@ -3,6 +3,7 @@
  * thread in between happens in the other namespace.
  */
 import { closeDescriptor, ioctl, isErrno, libcFunction } from "./libc.ts";
+import { SOCK_CLOEXEC, socket } from "./socket.ts";
 
 const newNetwork = 0x4000_0000;
 const closeOnExec = 0o2_000_000;
@@ -11,11 +12,6 @@ const internetFamily = 2;
 const datagrams = 2;
 const getLinkName = 0x8910;
 
-const socketFunction = libcFunction<[number, number, number]>("socket", [
-  "int domain",
-  "int type",
-  "int protocol",
-]);
 const openFunction = libcFunction<[string, number]>("open", ["const char *path", "int flags"]);
 const unshareFunction = libcFunction<[number]>("unshare", ["int flags"]);
 const setnsFunction = libcFunction<[number, number]>("setns", ["int fd", "int type"]);
@@ -66,7 +62,7 @@ export function linkName(index: number): string | undefined {
   const nameBytes = 16;
   const request = Buffer.alloc(40);
   request.writeInt32LE(index, nameBytes);
-  const fd = socketFunction(internetFamily, datagrams | closeOnExec, 0);
+  const fd = socket(internetFamily, datagrams | SOCK_CLOEXEC, 0);
   try {
     ioctl("SIOCGIFNAME", fd, getLinkName, request);
     return request.subarray(0, nameBytes).toString("latin1").replace(/\0.*$/s, "");

@@ -15,3 +15,10 @@ export const bind = libcFunction<[number, Uint8Array, number]>("bind", [
   "unsigned int length",
 ]);
 export const listen = libcFunction<[number, number]>("listen", ["int fd", "int backlog"]);
+export const setOption = libcFunction<[number, number, number, Uint8Array, number]>("setsockopt", [
+  "int fd",
+  "int level",
+  "int name",
+  "const void *value",
+  "unsigned int length",
+]);

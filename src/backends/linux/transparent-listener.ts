@@ -2,8 +2,8 @@
  * A TCP socket that takes connections to any address (IP_TRANSPARENT), as rules with `tproxy` hand them over. Node makes none;
  * a net.Server accepts on its descriptor, and the local address of what it accepts is where the client meant to go.
  */
-import { closeDescriptor, libcFunction } from "./libc.ts";
-import { bind, listen, SOCK_CLOEXEC, SOCK_STREAM, socket } from "./socket.ts";
+import { closeDescriptor } from "./libc.ts";
+import { bind, listen, setOption, SOCK_CLOEXEC, SOCK_STREAM, socket } from "./socket.ts";
 
 const AF_INET = 2;
 const SOCK_NONBLOCK = 0o4000;
@@ -13,14 +13,6 @@ const IPPROTO_IP = 0;
 const IP_TRANSPARENT = 19;
 const backlog = 4096;
 const addressBytes = 16;
-
-const setOption = libcFunction<[number, number, number, Uint8Array, number]>("setsockopt", [
-  "int fd",
-  "int level",
-  "int name",
-  "const void *value",
-  "unsigned int length",
-]);
 
 /**
  * @param address four bytes, of this machine
