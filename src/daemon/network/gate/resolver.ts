@@ -114,27 +114,24 @@ export class Resolver {
     const verdict = judgeName(sandbox.policy, name);
     const canonical = canonicalName(name);
     const log = { stage: "query", protocol: udp ? "udp" : "tcp", name: canonical ?? name } as const;
-    if (!verdict.allowed) {
-      sandbox.decided({ ...log, allowed: false, by: verdict.by });
-      const reason = `refused by the sandbox's network policy: ${describe(verdict.by)}`;
+    const refuse = ({ by }: NetworkVerdict): Buffer => {
+      sandbox.decided({ ...log, allowed: false, by });
+      const reason = `refused by the sandbox's network policy: ${describe(by)}`;
       return encodeAnswer(query, noSuchName, { reason, udp });
-    }
+    };
+    if (!verdict.allowed || canonical === undefined) return refuse(verdict);
     // Sandboxes have no IPv6 addresses, and other records could carry keys for what the proxy must read (ECH), or data.
     if (type !== "A") return encodeAnswer(query, noRecords, { udp });
     const { upstream, now } = this.#parts;
-    if (canonical !== undefined && !upstream.isKnown(canonical) && !sandbox.begun.take(now())) {
+    if (!upstream.isKnown(canonical) && !sandbox.begun.take(now())) {
       sandbox.decided({ ...log, ...tooManyFlows });
       return encodeAnswer(query, notAsked, { reason: "more questions than the sandbox may ask", udp });
     }
-    if (canonical === undefined) return encodeAnswer(query, noSuchName, { udp });
     const answer = await upstream.ask(canonical);
     // The policy may be another by now.
     const after = judgeAliases(sandbox.policy, name, answer.aliases);
-    sandbox.decided({ ...log, allowed: after.allowed, by: after.by });
-    if (!after.allowed) {
-      const reason = `refused by the sandbox's network policy: ${describe(after.by)}`;
-      return encodeAnswer(query, noSuchName, { reason, udp });
-    }
+    if (!after.allowed) return refuse(after);
+    sandbox.decided({ ...log, allowed: true, by: after.by });
     if (sandbox.isGone) return encodeAnswer(query, noSuchName, { udp });
     if (answer.addresses.length > 0) {
       const until = this.#parts.now() + answer.ttl * 1000 + graceMs;
