@@ -6,6 +6,11 @@ export interface ThreadOptions {
   readonly data?: unknown;
 }
 
+/** What a thread is told last. */
+export interface ThreadEnd {
+  readonly type: "close";
+}
+
 /**
  * Starts a thread of the daemon, which does not keep the process alive. It ends itself when it is told to close.
  *
@@ -35,6 +40,6 @@ export async function endThread(thread: Worker): Promise<void> {
   thread.once("exit", () => resolve());
   thread.ref();
   // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread has no origin
-  thread.postMessage({ type: "close" });
+  thread.postMessage({ type: "close" } satisfies ThreadEnd);
   await promise;
 }

@@ -27,6 +27,7 @@ import {
   linkIndex,
   openNetworkNamespace,
 } from "../../backends/linux/network-namespace.ts";
+import type { ThreadEnd } from "../thread.ts";
 import { addressBytes } from "./address-range.ts";
 
 /** A namespace to be made: the name of its link on the host, and its address. */
@@ -54,11 +55,6 @@ export type WorkerRequest =
       readonly namespace: number;
     }
   | { readonly type: "delete"; readonly links: readonly string[] };
-
-/** Comes last. */
-interface WorkerEnd {
-  readonly type: "close";
-}
 
 interface Failure {
   /** An errno's name. */
@@ -228,7 +224,7 @@ if (parentPort !== null) {
   const port = parentPort;
   const home = openNetworkNamespace();
   const host = openRouteSocket();
-  port.on("message", (request: WorkerRequest | WorkerEnd) => {
+  port.on("message", (request: WorkerRequest | ThreadEnd) => {
     if (request.type === "close") {
       host.close();
       closeDescriptor(home);

@@ -1,5 +1,6 @@
 /** What the daemon and the gate's thread tell each other. */
 import type { NetworkProbe, NetworkProbeResult } from "../../../protocol/network-decision.ts";
+import type { ThreadEnd } from "../../thread.ts";
 import type { Firewall } from "../firewall.ts";
 import type { CompiledPolicy } from "../policy/compile.ts";
 import type { GateReport } from "./decision-batch.ts";
@@ -28,7 +29,7 @@ export type GateMessage =
   /** Many sandboxes share a policy: it is told once, and then named by its number. */
   | { readonly type: "policy"; readonly policy: number; readonly body: PolicyBody }
   | { readonly type: "forget"; readonly policy: number }
-  | { readonly type: "close" };
+  | ThreadEnd;
 
 export interface GateResult {
   readonly cut?: number;

@@ -2,6 +2,7 @@
 import { join } from "node:path";
 import { getCACertificates } from "node:tls";
 import { parentPort } from "node:worker_threads";
+import type { ThreadEnd } from "../../../thread.ts";
 import { FileCache } from "./file-cache.ts";
 import type { Mirror, MirrorParts } from "./mirror.ts";
 import { MirrorServer } from "./mirror-server.ts";
@@ -69,7 +70,7 @@ async function serve(plan: MirrorPlan): Promise<number> {
 if (parentPort !== null) {
   const port = parentPort;
   let last = Promise.resolve();
-  port.on("message", (request: MirrorRequest | { readonly type: "close" }) => {
+  port.on("message", (request: MirrorRequest | ThreadEnd) => {
     // Ends the thread, with all that is on its way.
     if (request.type === "close") process.exit();
     // One after the other: the answers come in the order of the requests.

@@ -1,7 +1,7 @@
 import type { Worker } from "node:worker_threads";
 import { DSecError } from "../../../../protocol/errors.ts";
 import { endThread, startThread } from "../../../thread.ts";
-import type { MirrorPlan, MirrorReply, MirrorRequest } from "./mirror-thread.ts";
+import type { MirrorPlan, MirrorReply, MirrorRequest } from "./mirror-worker.ts";
 
 interface Pending {
   readonly resolve: (reply: MirrorReply) => void;
@@ -65,7 +65,7 @@ export class Mirrors {
   }
 
   #start(): Worker {
-    const worker = startThread("./mirror-thread", import.meta.url, {
+    const worker = startThread("./mirror-worker", import.meta.url, {
       name: "registry mirrors",
       limits: { maxOldGenerationSizeMb: heapMb },
     });
