@@ -1,27 +1,12 @@
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { importImage } from "../../../../src/daemon/layers/images/image-import.ts";
-import { openLayerStore, type LayerStore } from "../../../../src/daemon/layers/layer-store.ts";
-import { temporaryNode, type TemporaryNode } from "../../temporary-node.ts";
 import { writeLayout, type Member } from "./image-fixture.ts";
-
-let node: TemporaryNode;
-let store: LayerStore;
-let directory: string;
-let layout: string;
-
-beforeEach(async () => {
-  node = await temporaryNode();
-  store = await openLayerStore(node.layerStore);
-  directory = join(node.directory, "imports");
-  layout = join(node.directory, "layout");
-});
-
-afterEach(async () => {
-  await node[Symbol.asyncDispose]();
-});
+import { importPlace } from "./import-place.ts";
 
 test("the steps of an image's builder are kept with the layers that they went into; nonsense among them costs nothing", async () => {
+  await using place = await importPlace();
+  const { node, store, directory, layout } = place;
   const big = (name: string): Member[] => [{ name, content: Buffer.alloc(300_000, name) }];
   const layers = [big("a"), big("b"), big("c")];
   const history = [

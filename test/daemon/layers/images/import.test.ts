@@ -7,7 +7,7 @@ import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
 import { mount, unmountIfMounted } from "../../../../src/backends/linux/mount.ts";
 import { importImage, type ImageImportSpec } from "../../../../src/daemon/layers/images/image-import.ts";
 import { openLayerStore, type LayerStore } from "../../../../src/daemon/layers/layer-store.ts";
-import { output, temporaryNode, type TemporaryNode } from "../../temporary-node.ts";
+import { output, type TemporaryNode } from "../../temporary-node.ts";
 import {
   push,
   skopeo,
@@ -17,23 +17,23 @@ import {
   type Member,
   type Registry,
 } from "./image-fixture.ts";
+import { importPlace, type ImportPlace } from "./import-place.ts";
 
 const docker = process.env["DSEC_TEST_DOCKER_SOCKET"] ?? "";
 
+let place: ImportPlace;
 let node: TemporaryNode;
 let store: LayerStore;
 let directory: string;
 let layout: string;
 
 beforeEach(async () => {
-  node = await temporaryNode();
-  store = await openLayerStore(node.layerStore);
-  directory = join(node.directory, "imports");
-  layout = join(node.directory, "layout");
+  place = await importPlace();
+  ({ node, store, directory, layout } = place);
 });
 
 afterEach(async () => {
-  await node[Symbol.asyncDispose]();
+  await place[Symbol.asyncDispose]();
 });
 
 const file = (name: string, content: string | Buffer = name): Member => ({ name, content });

@@ -3,29 +3,14 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { importImage } from "../../../../src/daemon/layers/images/image-import.ts";
-import { openLayerStore, type LayerStore } from "../../../../src/daemon/layers/layer-store.ts";
-import { temporaryNode, type TemporaryNode } from "../../temporary-node.ts";
 import { push, startRegistry, writeLayout } from "./image-fixture.ts";
-
-let node: TemporaryNode;
-let store: LayerStore;
-let directory: string;
-let layout: string;
-
-beforeEach(async () => {
-  node = await temporaryNode();
-  store = await openLayerStore(node.layerStore);
-  directory = join(node.directory, "imports");
-  layout = join(node.directory, "layout");
-});
-
-afterEach(async () => {
-  await node[Symbol.asyncDispose]();
-});
+import { importPlace } from "./import-place.ts";
 
 test("an import that was killed leaves nothing that the next one does not tidy up, and is not begun anew", async () => {
+  await using place = await importPlace();
+  const { node, store, directory, layout } = place;
   const registry = await startRegistry();
   onTestFinished(() => registry[Symbol.asyncDispose]());
   const { blobs } = await writeLayout(layout, {
